@@ -1,0 +1,132 @@
+"""The checked configuration, the plan of runs, and the functions that rules take their inputs from. No rules."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+SCRIPTS = "workflow/scripts"
+LIBRARY = f"{SCRIPTS}/anatomy"
+
+sys.path.insert(0, str(Path(workflow.basedir) / SCRIPTS))
+# Jobs find the Python that runs Snakemake, whether or not its environment is activated; conda goes in front of it.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+
+from anatomy import session
+from anatomy.configuration import check_configuration
+from anatomy.errors import StudyError
+from anatomy.figures import FIGURES
+from anatomy.graphs.sources import SOURCES
+from anatomy.observations import OBSERVATIONS
+from anatomy.plan import Plan
+from anatomy.tables import TABLES
+
+try:
+    session.check_folder(Path(workflow.basedir))
+    config = check_configuration(
+        config, ", ".join(os.path.relpath(file) for file in workflow.overwrite_configfiles or ["config/study.yaml"])
+    )
+    if workflow.is_main_process and not workflow.dryrun:
+        session.hold(Path(config["results"]))
+except StudyError as error:
+    raise WorkflowError(str(error)) from None
+
+if workflow.local_exec:
+    session.end_with(os.getpid())
+
+RESULTS = config["results"]
+PLAN = Plan(config)
+
+
+def one_of(names):
+    """A wildcard constraint that admits exactly these names."""
+    return "|".join(sorted(map(re.escape, names))) or "(?!)"
+
+
+wildcard_constraints:
+    graph=one_of(config["graphs"]),
+    partition=one_of({partition for _, partition in PLAN.partitions}),
+    run=one_of(PLAN.runs),
+    table=one_of(config["tables"]),
+    figure=one_of(config["figures"]),
+    observation=one_of(config["observations"]),
+
+
+def library(*names):
+    """The modules that decide a stage's result, so that a change to one reruns the stage, and only that stage."""
+    root = Path(workflow.basedir)
+    files = [path for name in names for path in sorted((root / LIBRARY).glob(name))]
+    return [str(path.relative_to(root)) for path in files]
+
+
+def plugin(plugins, name):
+    """The one module that a table, figure or observation is made by."""
+    return str(plugins[name].path.relative_to(workflow.basedir))
+
+
+def compact(options):
+    """Options as one line of JSON, which a shell passes on unharmed when quoted."""
+    return json.dumps(options, sort_keys=True, separators=(",", ":"))
+
+
+def exclusive_threads(wildcards):
+    """A measured run has the machine to itself: where jobs share one, it takes all its cores."""
+    if workflow.local_exec:
+        return workflow.cores
+    specification = PLAN.specification(wildcards.run)
+    return specification["ranks"] * specification["training"]["threads_per_rank"]
+
+
+def graph_of_run(wildcards):
+    return f"{RESULTS}/graphs/{PLAN.runs[wildcards.run].graph}/graph.json"
+
+
+def partition_of_run(wildcards):
+    run = PLAN.runs[wildcards.run]
+    return f"{RESULTS}/partitions/{run.graph}/{run.partition}/partition.json"
+
+
+def inputs_of_table(wildcards):
+    """What the runs of a table left: metrics of all, and the trace tables and partitions where the table reads them."""
+    runs = list({run.name: run for _, run in PLAN.runs_of_table(wildcards.table)}.values())
+    reads = TABLES[wildcards.table].constants["READS"]
+    files = []
+    if "metrics" in reads:
+        files += [f"{RESULTS}/runs/{run.name}/timed/metrics.json" for run in runs]
+    if "traces" in reads:
+        files += [f"{RESULTS}/traces/{run.name}/traces.json" for run in runs if run.name in PLAN.profiled]
+    if "partitions" in reads:
+        files += [f"{RESULTS}/partitions/{run.graph}/{run.partition}/partition.json" for run in runs]
+    return sorted(set(files))
+
+
+def all_graphs():
+    return [f"{RESULTS}/graphs/{graph}/graph.json" for graph in sorted({run.graph for run in PLAN.runs.values()})]
+
+
+def all_partitions():
+    return [f"{RESULTS}/partitions/{graph}/{name}/partition.json" for graph, name in sorted(PLAN.partitions)]
+
+
+def all_runs():
+    timed = [f"{RESULTS}/runs/{run}/timed/metrics.json" for run in PLAN.runs]
+    return timed + [f"{RESULTS}/runs/{run}/profiled/manifest.json" for run in sorted(PLAN.profiled)]
+
+
+def all_traces():
+    return [f"{RESULTS}/traces/{run}/traces.json" for run in sorted(PLAN.profiled)]
+
+
+def all_tables():
+    return [f"{RESULTS}/tables/{table}.json" for table in config["tables"]]
+
+
+def all_figures():
+    return [
+        f"{RESULTS}/figures/{figure}.{kind}" for figure in config["figures"] for kind in ("pdf", "svg", "png", "csv")
+    ]
+
+
+def all_observations():
+    return [f"{RESULTS}/observations/{observation}.json" for observation in config["observations"]]

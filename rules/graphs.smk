@@ -1,0 +1,66 @@
+"""Source → graph."""
+
+
+def source_of_graph(wildcards):
+    """The fetched source of a graph that lies on a network; nothing for the others."""
+    options = config["graphs"][wildcards.graph]
+    return [f"{RESULTS}/sources/{wildcards.graph}/source.json"] if needs_fetching(options) else []
+
+
+def graph_resource(name):
+    """Memory or disk that building a graph takes, known before it starts."""
+    return lambda wildcards: resources(config["graphs"][wildcards.graph])[name]
+
+
+rule specify_graph:
+    output:
+        options=f"{RESULTS}/graphs/{{graph}}/source.json",
+    localrule: True
+    params:
+        options=lambda wildcards: compact(config["graphs"][wildcards.graph]),
+    message:
+        "specify graph {wildcards.graph}"
+    shell:
+        "printf '%s\\n' {params.options:q} > {output.options}"
+
+
+rule fetch_source:
+    input:
+        options=f"{RESULTS}/graphs/{{graph}}/source.json",
+    output:
+        source=f"{RESULTS}/sources/{{graph}}/source.json",
+    log:
+        f"{RESULTS}/logs/sources/{{graph}}.log",
+    localrule: True
+    conda:
+        "../envs/analysis.yaml"
+    resources:
+        disk_mb=graph_resource("disk_mb"),
+    message:
+        "fetch the source of graph {wildcards.graph}"
+    shell:
+        "python {SCRIPTS}/fetch_source.py --spec {input.options} --out $(dirname {output.source}) > {log} 2>&1"
+
+
+rule build_graph:
+    input:
+        options=f"{RESULTS}/graphs/{{graph}}/source.json",
+        source=source_of_graph,
+        library=library("graphs/**/*.py"),
+        script=f"{SCRIPTS}/build_graph.py",
+    output:
+        manifest=f"{RESULTS}/graphs/{{graph}}/graph.json",
+    log:
+        f"{RESULTS}/logs/graphs/{{graph}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/graphs/{{graph}}.tsv"
+    conda:
+        "../envs/analysis.yaml"
+    resources:
+        mem_mb=graph_resource("mem_mb"),
+        disk_mb=graph_resource("disk_mb"),
+    message:
+        "build graph {wildcards.graph}"
+    shell:
+        "python {input.script} --spec {input.options} --name {wildcards.graph} "
+        "--out $(dirname {output.manifest}) > {log} 2>&1"

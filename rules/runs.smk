@@ -1,0 +1,61 @@
+"""Graph, partition → run: timed, and, in a job of its own, profiled."""
+
+TRAINING = library("training/**/*.py", "phases.py")
+
+
+rule specify_run:
+    output:
+        specification=f"{RESULTS}/runs/{{run}}/run.json",
+    localrule: True
+    params:
+        specification=lambda wildcards: compact(PLAN.specification(wildcards.run)),
+    message:
+        "specify run {wildcards.run}"
+    shell:
+        "printf '%s\\n' {params.specification:q} > {output.specification}"
+
+
+rule train_run:
+    input:
+        specification=f"{RESULTS}/runs/{{run}}/run.json",
+        graph=graph_of_run,
+        partition=partition_of_run,
+        library=TRAINING,
+        script=[f"{SCRIPTS}/launch_run.py", f"{SCRIPTS}/train_run.py"],
+    output:
+        metrics=f"{RESULTS}/runs/{{run}}/timed/metrics.json",
+    log:
+        f"{RESULTS}/logs/runs/{{run}}.timed.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/runs/{{run}}.timed.tsv"
+    conda:
+        "../envs/training.yaml"
+    threads: exclusive_threads
+    message:
+        "train {wildcards.run}"
+    shell:
+        "python {input.script[0]} --spec {input.specification} --graph $(dirname {input.graph}) "
+        "--partition $(dirname {input.partition}) --mode timed --out $(dirname {output.metrics}) > {log} 2>&1"
+
+
+rule profile_run:
+    input:
+        specification=f"{RESULTS}/runs/{{run}}/run.json",
+        graph=graph_of_run,
+        partition=partition_of_run,
+        library=TRAINING,
+        script=[f"{SCRIPTS}/launch_run.py", f"{SCRIPTS}/train_run.py"],
+    output:
+        manifest=f"{RESULTS}/runs/{{run}}/profiled/manifest.json",
+    log:
+        f"{RESULTS}/logs/runs/{{run}}.profiled.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/runs/{{run}}.profiled.tsv"
+    conda:
+        "../envs/training.yaml"
+    threads: exclusive_threads
+    message:
+        "profile {wildcards.run}"
+    shell:
+        "python {input.script[0]} --spec {input.specification} --graph $(dirname {input.graph}) "
+        "--partition $(dirname {input.partition}) --mode profiled --out $(dirname {output.manifest}) > {log} 2>&1"

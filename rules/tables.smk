@@ -1,0 +1,26 @@
+"""Metrics, trace tables → study tables."""
+
+
+rule tabulate_study:
+    input:
+        files=inputs_of_table,
+        library=library("tables/__init__.py", "tables/_*.py"),
+        table=lambda wildcards: plugin(TABLES, wildcards.table),
+        script=f"{SCRIPTS}/tabulate_study.py",
+    output:
+        parquet=f"{RESULTS}/tables/{{table}}.parquet",
+        csv=f"{RESULTS}/tables/{{table}}.csv",
+        dictionary=f"{RESULTS}/tables/{{table}}.json",
+    log:
+        f"{RESULTS}/logs/tables/{{table}}.log",
+    conda:
+        "../envs/analysis.yaml"
+    params:
+        runs=lambda wildcards: "\n".join(
+            f"{experiment}\t{run.name}" for experiment, run in PLAN.runs_of_table(wildcards.table)
+        ),
+    message:
+        "tabulate {wildcards.table}"
+    shell:
+        "printf '%s\\n' {params.runs:q} | python {input.script} {wildcards.table} --results {RESULTS} --runs-file - "
+        "--out $(dirname {output.dictionary}) > {log} 2>&1"

@@ -1,0 +1,114 @@
+"""Nothing half-written is taken for whole."""
+
+import json
+
+import numpy as np
+import pytest
+
+from anatomy.errors import StudyError
+from anatomy.files import open_array, read_json, save_array, staged, write_json
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_staged_moves_everything_and_leaves_no_stage(tmp_path):
+    with staged(tmp_path / "out", "m.json") as stage:
+        np.save(stage / "a.npy", np.arange(3))
+        write_json(stage / "m.json", {"kind": "x"})
+    assert names_in(tmp_path / "out") == ["a.npy", "m.json"]
+
+
+def test_staged_failure_leaves_the_old_content_untouched(tmp_path):
+    with staged(tmp_path, "m.json") as stage:
+        write_json(stage / "m.json", {"kind": "old"})
+
+    def fail_halfway():
+        with staged(tmp_path, "m.json") as stage:
+            write_json(stage / "m.json", {"kind": "new"})
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_halfway()
+    assert names_in(tmp_path) == ["m.json"]
+    assert read_json(tmp_path / "m.json")["kind"] == "old"
+
+
+def test_staged_without_manifest_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"m\.json"), staged(tmp_path, "m.json") as stage:
+        np.save(stage / "a.npy", np.arange(3))
+    assert names_in(tmp_path) == []
+
+
+def test_json_refuses_what_json_cannot_hold(tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "m.json", {"loss": float("nan")})
+    assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, "not found"),
+        ("{", "not valid JSON"),
+        ("[]", "expected an object"),
+        ('{"kind": "run"}', "expected 'graph'"),
+    ],
+)
+def test_read_json_names_file_and_fault(tmp_path, text, expected):
+    path = tmp_path / "graph.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(StudyError, match=expected) as caught:
+        read_json(path, "graph")
+    assert str(path) in str(caught.value)
+
+
+def saved(folder, array):
+    return {"arrays": {"a": save_array(folder, "a", array)}}
+
+
+def test_array_round_trip_is_mapped_and_read_only(tmp_path):
+    manifest = saved(tmp_path, np.arange(5))
+    array = open_array(tmp_path, "a", manifest)
+    assert isinstance(array, np.memmap)
+    assert not array.flags.writeable
+    assert array.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_damaged_arrays_are_refused(tmp_path):
+    manifest = saved(tmp_path, np.arange(1000))
+    path = tmp_path / "a.npy"
+    whole = path.read_bytes()
+    for content, expected in [
+        (whole[:-8], "damaged"),
+        (whole[:40], "damaged"),
+        (b"", "damaged"),
+        (b"<html>", "damaged"),
+    ]:
+        path.write_bytes(content)
+        with pytest.raises(StudyError, match=expected):
+            open_array(tmp_path, "a", manifest)
+    np.save(path, np.arange(7))
+    with pytest.raises(StudyError, match=r"found int64 \[7\], the manifest says int64 \[1000\]"):
+        open_array(tmp_path, "a", manifest)
+    path.unlink()
+    with pytest.raises(StudyError, match="not found"):
+        open_array(tmp_path, "a", manifest)
+    with pytest.raises(StudyError, match="names no array 'b'"):
+        open_array(tmp_path, "b", manifest)
+
+
+def test_pickles_are_never_loaded(tmp_path):
+    manifest = saved(tmp_path, np.arange(2))
+    np.save(tmp_path / "a.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
+    with pytest.raises(StudyError, match="damaged"):
+        open_array(tmp_path, "a", manifest)
+
+
+def test_manifest_is_readable_text(tmp_path):
+    write_json(tmp_path / "m.json", {"name": "Erdős"})
+    text = (tmp_path / "m.json").read_text()
+    assert "Erdős" in text
+    assert json.loads(text) == {"name": "Erdős"}

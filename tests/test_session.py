@@ -1,0 +1,97 @@
+"""One study in a folder at a time; no job outlives the study that started it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from anatomy import session
+from anatomy.errors import StudyError
+
+
+def child(code, scripts, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(scripts)} | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_until(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def has_ended(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_second_study_is_refused_until_the_first_is_gone_however_it_went(tmp_path, scripts):
+    code = f"""
+import time
+from pathlib import Path
+from anatomy import session
+session.hold(Path({str(tmp_path)!r}))
+print("held", flush=True)
+time.sleep(60)
+"""
+    first = child(code, scripts)
+    assert first.stdout.readline() == "held\n"
+    with pytest.raises(StudyError, match=rf"another study \(process {first.pid}\)"):
+        session.hold(tmp_path)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    session.hold(tmp_path)
+
+
+def test_job_and_its_children_end_when_the_owner_is_killed(tmp_path, scripts):
+    job = tmp_path / "job.py"
+    job.write_text("""
+import subprocess, sys, time
+from anatomy.program import run_program
+def main():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"])
+    print(child.pid, flush=True)
+    time.sleep(120)
+run_program(main)
+""")
+    # As Snakemake does it: the job's parent is a shell, which survives its own parent.
+    owner = child(
+        f"""
+import os, subprocess, sys
+from anatomy import session
+session.end_with(os.getpid())
+job = subprocess.Popen(["bash", "-c", f"{{sys.executable}} {str(job)!r}; true"])
+print(job.pid, flush=True)
+job.wait()
+""",
+        scripts,
+    )
+    shell, grandchild = int(owner.stdout.readline()), int(owner.stdout.readline())
+    assert not has_ended(shell)
+    owner.kill()
+    wait_until(lambda: has_ended(shell) and has_ended(grandchild))
+
+
+def test_by_hand_nothing_is_watched(monkeypatch):
+    monkeypatch.delenv("ANATOMY_OWNER", raising=False)
+    import threading
+
+    before = threading.active_count()
+    session.watch_owner()
+    assert threading.active_count() == before
+
+
+def test_wrong_folder_is_refused_in_one_line(tmp_path):
+    with pytest.raises(StudyError, match="expected the project's root"):
+        session.check_folder(tmp_path)

@@ -1,0 +1,44 @@
+"""What a rank can be doing in a step: the one list that training annotates and the trace parser knows."""
+
+from enum import StrEnum
+
+ANNOTATION_PREFIX = "phase:"
+"""A phase appears in a trace as a user annotation with this prefix, e.g. `phase:sample`."""
+
+
+class Phase(StrEnum):
+    """Phases of training, in the order in which a step goes through them."""
+
+    SAMPLE = "sample"
+    FETCH = "fetch"
+    GATHER = "gather"
+    COPY = "copy"
+    AGGREGATE = "aggregate"
+    COMBINE = "combine"
+    LOSS = "loss"
+    BACKWARD = "backward"
+    EXCHANGE = "exchange"
+    SYNC = "sync"
+    OPTIMIZE = "optimize"
+    EVALUATE = "evaluate"
+    OTHER = "other"
+
+
+PREPARATION = (Phase.SAMPLE, Phase.FETCH, Phase.GATHER, Phase.COPY)
+"""Phases that bring a mini-batch together before the model runs."""
+
+DESCRIPTIONS: dict[Phase, str] = {
+    Phase.SAMPLE: "neighbour sampling",
+    Phase.FETCH: "features from other ranks",
+    Phase.GATHER: "local features",
+    Phase.COPY: "host to device",
+    Phase.AGGREGATE: "forward, sparse",
+    Phase.COMBINE: "forward, dense",
+    Phase.LOSS: "loss",
+    Phase.BACKWARD: "backward",
+    Phase.EXCHANGE: "activations and their gradients between ranks",
+    Phase.SYNC: "weight gradients between ranks",
+    Phase.OPTIMIZE: "optimiser update",
+    Phase.EVALUATE: "evaluation",
+    Phase.OTHER: "everything else",
+}

@@ -1,0 +1,112 @@
+"""From a checked configuration to the runs that it asks for.
+
+Everything that a run depends on stands in its specification, `run.json`; runs that two experiments share are run once.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from anatomy.configuration import ROOT_PARTITIONER
+
+Options = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One point of an experiment."""
+
+    graph: str
+    partitioner: str
+    num_parts: int
+    strategy: str
+    model: str
+    seed: int
+
+    @property
+    def partition(self) -> str:
+        """The folder of its partition: `{partitioner}-{num_parts}`."""
+        return f"{self.partitioner}-{self.num_parts}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.graph}.{self.partition}.{self.strategy}.{self.model}.s{self.seed}"
+
+
+class Plan:
+    """The runs of a study, and which experiment, table, figure and observation needs which.
+
+    `config` is what `check_configuration` returned.
+    """
+
+    def __init__(self, config: Options) -> None:
+        self.config = config
+
+    @cached_property
+    def experiments(self) -> dict[str, list[Run]]:
+        """The runs of each experiment, in the order of its lists."""
+        return {name: list(self._expand(experiment)) for name, experiment in self.config["experiments"].items()}
+
+    @cached_property
+    def runs(self) -> dict[str, Run]:
+        """Every run once, by name."""
+        return {run.name: run for runs in self.experiments.values() for run in runs}
+
+    @cached_property
+    def profiled(self) -> set[str]:
+        """Names of the runs that an experiment wants profiled."""
+        return {
+            run.name
+            for name, experiment in self.config["experiments"].items()
+            if experiment["profile"]
+            for run in self.experiments[name]
+        }
+
+    @cached_property
+    def partitions(self) -> set[tuple[str, str]]:
+        """Every (graph, `{partitioner}-{num_parts}`) that a run needs."""
+        return {(run.graph, run.partition) for run in self.runs.values()}
+
+    def runs_of_table(self, table: str) -> list[tuple[str, Run]]:
+        """(experiment, run) for each run that a table is made from."""
+        return [(name, run) for name in self.config["tables"][table]["experiments"] for run in self.experiments[name]]
+
+    def partitioner_options(self, partitioner: str) -> Options:
+        """Options of a partitioner, the built-in one included."""
+        return (
+            {"method": ROOT_PARTITIONER}
+            if partitioner == ROOT_PARTITIONER
+            else self.config["partitioners"][partitioner]
+        )
+
+    def specification(self, name: str) -> Options:
+        """What `run.json` says: everything that training reads."""
+        run = self.runs[name]
+        return {
+            "kind": "run",
+            "run": run.name,
+            "graph": run.graph,
+            "partitioner": run.partitioner,
+            "num_parts": run.num_parts,
+            "strategy": {"name": run.strategy, **self.config["strategies"][run.strategy]},
+            "model": {"name": run.model, **self.config["models"][run.model]},
+            "ranks": run.num_parts,
+            "seed": run.seed,
+            "training": self.config["training"],
+            "profile": self.config["profile"],
+        }
+
+    def _expand(self, experiment: Mapping[str, Any]) -> Iterator[Run]:
+        points = [(point["graph"], point["ranks"]) for point in experiment.get("points", [])]
+        points += product(experiment.get("graphs", []), experiment.get("ranks", []))
+        runs = {}
+        for (graph, ranks), partitioner, strategy, model, seed in product(
+            points, experiment["partitioners"], experiment["strategies"], experiment["models"], experiment["seeds"]
+        ):
+            # One part needs no partitioner: all of them give the same run, which is run once.
+            used = ROOT_PARTITIONER if ranks == 1 else partitioner
+            run = Run(graph, used, ranks, strategy, model, seed)
+            runs[run.name] = run
+        yield from runs.values()
