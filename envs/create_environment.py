@@ -29,24 +29,25 @@ def stop(sentence):
     sys.exit("error: " + sentence)
 
 
-def version_of(python):
-    """(major, minor) of an interpreter, or None where it does not start."""
-    command = [python, "-c", "import json, sys; print(json.dumps(sys.version_info[:2]))"]
+def look_at(python):
+    """(major, minor) of an interpreter and where it really lies, or None where it does not start."""
+    code = "import json, os, sys; print(json.dumps([sys.version_info[:2], os.path.realpath(sys.executable)]))"
     try:
-        return tuple(json.loads(subprocess.check_output(command, stderr=subprocess.DEVNULL).decode()))
+        version, path = json.loads(subprocess.check_output([python, "-c", code], stderr=subprocess.DEVNULL).decode())
     except (OSError, ValueError, subprocess.CalledProcessError):
         return None
+    return tuple(version), path
 
 
 def find_python():
-    """The first interpreter whose version the packages are made for."""
+    """The first interpreter whose version the packages are made for; never one inside an environment, which may go."""
     found = []
     for name in [os.environ.get("PYTHON"), sys.executable, "python3.12", "python3.11", "python3"]:
-        version = version_of(name) if name else None
-        if version in SUPPORTED:
-            return name
-        if version:
-            found.append("%s is %d.%d" % (name, version[0], version[1]))
+        looked = look_at(name) if name else None
+        if looked and looked[0] in SUPPORTED:
+            return looked[1]
+        if looked:
+            found.append("%s is %d.%d" % (name, looked[0][0], looked[0][1]))
     stop(
         "the study needs Python 3.11 or 3.12 (DGL has no wheel for later ones, Snakemake 9 none for earlier), but "
         + ", ".join(found)
@@ -77,12 +78,8 @@ def run(command, purpose):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     except OSError as error:
         stop("%s failed: %s" % (purpose, error))
-    lines = []
-    for line in process.stdout:
-        text = line.decode(errors="replace").rstrip()
-        lines.append(text)
-        print("  " + text, flush=True)
-    if process.wait() == 0:
+    lines = process.communicate()[0].decode(errors="replace").splitlines()
+    if process.returncode == 0:
         return
     said = " ".join(" ".join(lines).split())
     wheel = re.search(r"Because (\S+?)==\S+ has no (?:usable )?wheels", said)

@@ -19,15 +19,19 @@ rule build_report:
         tables=all_tables(),
         figures=all_figures(),
         observations=all_observations(),
-        captions=[str(path) for path in sorted(Path("workflow/report").iterdir())],
+        metrics=[f"{RESULTS}/runs/{run}/timed/metrics.json" for run in PLAN.runs],
+        library=library("report/*.py") + ["workflow/report/report.html.j2", "workflow/report/report.css"],
         script=f"{SCRIPTS}/build_report.py",
     output:
         report=f"{RESULTS}/report.html",
     log:
         f"{RESULTS}/logs/report.log",
+    params:
+        command=study_command(),
     conda:
         "../envs/analysis.yaml"
     message:
         "build the report"
     shell:
-        "python {input.script} --results {RESULTS} --config {input.config} --out {output.report} > {log} 2>&1"
+        "python {input.script} --results {RESULTS} --config {input.config} --out {output.report} "
+        "--command {params.command:q} --commit \"$(git describe --always --dirty 2> /dev/null || true)\" > {log} 2>&1"

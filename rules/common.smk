@@ -6,6 +6,8 @@ import re
 import sys
 from pathlib import Path
 
+from snakemake.logging import logger
+
 SCRIPTS = "workflow/scripts"
 LIBRARY = f"{SCRIPTS}/anatomy"
 
@@ -17,9 +19,10 @@ from anatomy import session
 from anatomy.configuration import check_configuration
 from anatomy.errors import StudyError
 from anatomy.figures import FIGURES
-from anatomy.graphs.sources import SOURCES
+from anatomy.graphs.sources import needs_fetch, resources
 from anatomy.observations import OBSERVATIONS
 from anatomy.plan import Plan
+from anatomy.progress import show_progress
 from anatomy.tables import TABLES
 
 try:
@@ -34,6 +37,8 @@ except StudyError as error:
 
 if workflow.local_exec:
     session.end_with(os.getpid())
+if workflow.is_main_process and not workflow.dryrun and not workflow.output_settings.verbose:
+    show_progress(logger)
 
 RESULTS = config["results"]
 PLAN = Plan(config)
@@ -70,6 +75,12 @@ def compact(options):
     return json.dumps(options, sort_keys=True, separators=(",", ":"))
 
 
+def study_command():
+    """What a person types to rebuild this study; the default one needs no configuration named."""
+    files = [os.path.relpath(file) for file in workflow.overwrite_configfiles]
+    return " ".join(["snakemake", *(f"--configfile {file}" for file in files)])
+
+
 def exclusive_threads(wildcards):
     """A measured run has the machine to itself: where jobs share one, it takes all its cores."""
     if workflow.local_exec:
@@ -90,13 +101,11 @@ def partition_of_run(wildcards):
 def inputs_of_table(wildcards):
     """What the runs of a table left: metrics of all, and the trace tables and partitions where the table reads them."""
     runs = list({run.name: run for _, run in PLAN.runs_of_table(wildcards.table)}.values())
-    reads = TABLES[wildcards.table].constants["READS"]
-    files = []
-    if "metrics" in reads:
-        files += [f"{RESULTS}/runs/{run.name}/timed/metrics.json" for run in runs]
+    reads = TABLES[wildcards.table].constants["INPUTS"]
+    files = [f"{RESULTS}/runs/{run.name}/timed/metrics.json" for run in runs]
     if "traces" in reads:
         files += [f"{RESULTS}/traces/{run.name}/traces.json" for run in runs if run.name in PLAN.profiled]
-    if "partitions" in reads:
+    if "partition" in reads:
         files += [f"{RESULTS}/partitions/{run.graph}/{run.partition}/partition.json" for run in runs]
     return sorted(set(files))
 

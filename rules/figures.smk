@@ -4,26 +4,28 @@
 rule draw_figure:
     input:
         table=lambda wildcards: f"{RESULTS}/tables/{FIGURES[wildcards.figure].constants['TABLE']}.parquet",
-        library=library("figures/__init__.py", "figures/_*.py"),
+        library=library("figures/_*.py"),
         figure=lambda wildcards: plugin(FIGURES, wildcards.figure),
         script=f"{SCRIPTS}/draw_figure.py",
     output:
         pdf=report(
             f"{RESULTS}/figures/{{figure}}.pdf",
-            caption="../workflow/report/{figure}.rst",
+            caption="../workflow/report/figure.rst",
             category="Figures",
             labels={"figure": "{figure}", "format": "pdf"},
         ),
         svg=f"{RESULTS}/figures/{{figure}}.svg",
         png=report(
             f"{RESULTS}/figures/{{figure}}.png",
-            caption="../workflow/report/{figure}.rst",
+            caption="../workflow/report/figure.rst",
             category="Figures",
             labels={"figure": "{figure}", "format": "png"},
         ),
         csv=f"{RESULTS}/figures/{{figure}}.csv",
     log:
         f"{RESULTS}/logs/figures/{{figure}}.log",
+    params:
+        caption=lambda wildcards: FIGURES[wildcards.figure].constants["CAPTION"],
     conda:
         "../envs/analysis.yaml"
     message:

@@ -4,7 +4,7 @@
 def source_of_graph(wildcards):
     """The fetched source of a graph that lies on a network; nothing for the others."""
     options = config["graphs"][wildcards.graph]
-    return [f"{RESULTS}/sources/{wildcards.graph}/source.json"] if needs_fetching(options) else []
+    return [f"{RESULTS}/sources/{wildcards.graph}/source.json"] if needs_fetch(options) else []
 
 
 def graph_resource(name):
@@ -56,11 +56,13 @@ rule build_graph:
         f"{RESULTS}/benchmarks/graphs/{{graph}}.tsv"
     conda:
         "../envs/analysis.yaml"
+    params:
+        fetched=lambda wildcards, input: f"--fetched {Path(input.source[0]).parent}" if input.source else "",
     resources:
         mem_mb=graph_resource("mem_mb"),
         disk_mb=graph_resource("disk_mb"),
     message:
         "build graph {wildcards.graph}"
     shell:
-        "python {input.script} --spec {input.options} --name {wildcards.graph} "
+        "python {input.script} --spec {input.options} --name {wildcards.graph} {params.fetched} "
         "--out $(dirname {output.manifest}) > {log} 2>&1"

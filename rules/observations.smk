@@ -4,7 +4,7 @@
 rule judge_observation:
     input:
         table=lambda wildcards: f"{RESULTS}/tables/{OBSERVATIONS[wildcards.observation].constants['TABLE']}.parquet",
-        library=library("observations/__init__.py", "observations/_*.py"),
+        library=library("observations/__init__.py", "observations/common/*.py"),
         observation=lambda wildcards: plugin(OBSERVATIONS, wildcards.observation),
         script=f"{SCRIPTS}/judge_observation.py",
     output:

@@ -4,7 +4,7 @@
 rule tabulate_study:
     input:
         files=inputs_of_table,
-        library=library("tables/__init__.py", "tables/_*.py"),
+        library=library("tables/common/*.py"),
         table=lambda wildcards: plugin(TABLES, wildcards.table),
         script=f"{SCRIPTS}/tabulate_study.py",
     output:
@@ -16,11 +16,12 @@ rule tabulate_study:
     conda:
         "../envs/analysis.yaml"
     params:
+        options=lambda wildcards: compact(PLAN.table_options(wildcards.table)),
         runs=lambda wildcards: "\n".join(
             f"{experiment}\t{run.name}" for experiment, run in PLAN.runs_of_table(wildcards.table)
         ),
     message:
         "tabulate {wildcards.table}"
     shell:
-        "printf '%s\\n' {params.runs:q} | python {input.script} {wildcards.table} --results {RESULTS} --runs-file - "
-        "--out $(dirname {output.dictionary}) > {log} 2>&1"
+        "printf '%s\\n' {params.runs:q} | python {input.script} {wildcards.table} --results {RESULTS} --runs-file /dev/stdin "
+        "--options {params.options:q} --out $(dirname {output.dictionary}) > {log} 2>&1"

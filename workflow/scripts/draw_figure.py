@@ -1,7 +1,7 @@
 """Draw one figure of the study from its table.
 
-Writes FIGURE.pdf, FIGURE.svg, FIGURE.png and FIGURE.csv, the last with exactly the numbers that are drawn. Needs neither the
-runs nor their traces: after a change to a figure's module, this is all that has to be run again.
+Writes FIGURE.pdf, FIGURE.svg, FIGURE.png and FIGURE.csv, the last with exactly the numbers that are drawn. Needs
+neither the runs nor their traces: after a change to a figure's module, this is all that has to be run again.
 
     python workflow/scripts/draw_figure.py phases --table results/tables/phases.parquet --out results/figures
 """
@@ -33,6 +33,7 @@ def main() -> None:
     FIGURES[arguments.figure]  # an unknown name is answered before matplotlib is loaded
     from anatomy.figures._output import draw_figure
 
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells about every glyph it embeds
     for path in draw_figure(arguments.figure, arguments.table, arguments.out, arguments.style, dict(arguments.set)):
         logging.info("wrote %s", path)
 

@@ -16,9 +16,10 @@ from jsonschema.exceptions import ValidationError
 
 from anatomy.errors import StudyError
 from anatomy.figures import FIGURES
-from anatomy.graphs.sources import SOURCES
+from anatomy.graphs.sources import SOURCES, known_num_nodes
 from anatomy.observations import OBSERVATIONS
 from anatomy.partitions import PARTITIONERS
+from anatomy.plugins import Plugins
 from anatomy.tables import TABLES
 from anatomy.training.options import MODEL_OPTIONS, PROFILE_OPTIONS, STRATEGIES, TRAINING_OPTIONS
 
@@ -52,30 +53,38 @@ def check_configuration(config: Mapping[str, Any], file: str) -> Options:
 
 def _parts(config: Options, problems: list[str]) -> Iterator[tuple[str, Options, Options]]:
     """Every part of the configuration whose options are described beside code: its place, its options, their schema."""
-    for section, key, plugins in (
-        ("graphs", "source", SOURCES),
-        ("partitioners", "method", PARTITIONERS),
-        ("strategies", "method", STRATEGIES),
-    ):
+    chosen_by = {
+        ("graphs", "source"): {name: source.schema for name, source in SOURCES.items()},
+        ("partitioners", "method"): _options_of(PARTITIONERS),
+        ("strategies", "method"): _options_of(STRATEGIES),
+    }
+    for (section, key), schemas in chosen_by.items():
         for name, options in config[section].items():
             place = f"{section}.{name}"
             if key not in options:
-                problems.append(f"{place}: the key {key!r} is missing; add it, one of: {', '.join(plugins)}")
-            elif options[key] not in plugins:
-                problems.append(f"{place}.{key}: {_no_such(options[key], plugins)}")
+                problems.append(f"{place}: the key {key!r} is missing; add it, one of: {', '.join(schemas)}")
+            elif options[key] not in schemas:
+                problems.append(f"{place}.{key}: {_no_such(options[key], schemas)}")
             else:
-                described = plugins[options[key]].constants["OPTIONS"]
-                yield place, options, {**described, "properties": {key: {}, **described["properties"]}}
+                schema = schemas[options[key]]
+                yield place, options, {**schema, "properties": {key: {}, **schema["properties"]}}
     for name, options in config["models"].items():
         yield f"models.{name}", options, MODEL_OPTIONS
     yield "training", config["training"], TRAINING_OPTIONS
     yield "profile", config["profile"], PROFILE_OPTIONS
-    for name in config["observations"]:
-        if name not in OBSERVATIONS:
-            problems.append(f"observations.{name}: {_no_such(name, OBSERVATIONS)}")
-        else:
-            options = config["observations"][name] = config["observations"][name] or {}
-            yield f"observations.{name}", options, OBSERVATIONS[name].constants["OPTIONS"]
+    for section, plugins in (("tables", TABLES), ("observations", OBSERVATIONS)):
+        for name in config[section]:
+            options = config[section][name] = config[section][name] or {}
+            if name not in plugins:
+                problems.append(f"{section}.{name}: {_no_such(name, plugins)}")
+            else:
+                schema = plugins[name].constants["OPTIONS"]
+                shared = {"experiments": {}} if section == "tables" else {}
+                yield f"{section}.{name}", options, {**schema, "properties": shared | schema["properties"]}
+
+
+def _options_of(plugins: Plugins) -> dict[str, Options]:
+    return {name: plugins[name].constants["OPTIONS"] for name in plugins}
 
 
 def _mismatches(config: Options) -> Iterator[str]:
@@ -85,8 +94,6 @@ def _mismatches(config: Options) -> Iterator[str]:
     for name, experiment in config["experiments"].items():
         yield from _experiment_mismatches(config, f"experiments.{name}", experiment)
     for name, table in config["tables"].items():
-        if name not in TABLES:
-            yield f"tables.{name}: {_no_such(name, TABLES)}"
         for experiment in table["experiments"]:
             if experiment not in config["experiments"]:
                 yield f"tables.{name}.experiments: {_no_such(experiment, config['experiments'])}"
@@ -95,12 +102,12 @@ def _mismatches(config: Options) -> Iterator[str]:
             if name not in plugins:
                 yield f"{section}: {_no_such(name, plugins)}"
                 continue
-            for table in _tables_of(plugins[name].constants):
-                if table not in config["tables"]:
-                    yield (
-                        f"{section}: {name!r} reads the table {table!r}, for which no experiment is configured; "
-                        f"add `{table}: {{experiments: [...]}}` to tables or take {name!r} out"
-                    )
+            table = plugins[name].constants["TABLE"]
+            if table not in config["tables"]:
+                yield (
+                    f"{section}: {name!r} reads the table {table!r}, for which no experiment is configured; "
+                    f"add `{table}: {{experiments: [...]}}` to tables or take {name!r} out"
+                )
 
 
 def _experiment_mismatches(config: Options, place: str, experiment: Options) -> Iterator[str]:
@@ -138,16 +145,11 @@ def _size_mismatches(config: Options, place: str, experiment: Options, graph: st
     num_nodes = None
     if options is not None:
         try:
-            num_nodes = SOURCES[options["source"]].load().known_num_nodes(options)
+            num_nodes = known_num_nodes(options)
         except StudyError as error:
             yield f"graphs.{graph}: {error}"
     if num_nodes is not None and ranks > num_nodes:
-        yield f"{place}.ranks: found {ranks} parts, but graphs.{graph} has only {num_nodes} nodes; use at most that many"
-
-
-def _tables_of(constants: Mapping[str, Any]) -> tuple[str, ...]:
-    table = constants["TABLE"]
-    return (table,) if isinstance(table, str) else tuple(table)
+        yield f"{place}.ranks: found {ranks} parts, but graphs.{graph} has only {num_nodes} nodes; use fewer ranks"
 
 
 def _violations(instance: Any, schema: Options, place: str) -> Iterator[str]:

@@ -111,7 +111,7 @@ def open_array(folder: Path, name: str, manifest: Mapping[str, Any]) -> np.ndarr
     found = {"dtype": str(array.dtype), "shape": list(array.shape)}
     if found != {"dtype": expected["dtype"], "shape": expected["shape"]}:
         raise StudyError(
-            f"{path}: found {found['dtype']} {found['shape']}, the manifest says {expected['dtype']} {expected['shape']}; "
-            "build this folder again"
+            f"{path}: found {found['dtype']} {found['shape']}, the manifest says {expected['dtype']} "
+            f"{expected['shape']}; build this folder again"
         )
     return array

@@ -73,6 +73,10 @@ class Plan:
         """(experiment, run) for each run that a table is made from."""
         return [(name, run) for name in self.config["tables"][table]["experiments"] for run in self.experiments[name]]
 
+    def table_options(self, table: str) -> Options:
+        """A table's own options."""
+        return {key: value for key, value in self.config["tables"][table].items() if key != "experiments"}
+
     def partitioner_options(self, partitioner: str) -> Options:
         """Options of a partitioner, the built-in one included."""
         return (

@@ -1,0 +1,190 @@
+"""What single observations do beyond what all of them do."""
+
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from anatomy.errors import StudyError
+from anatomy.observations import OBSERVATIONS
+from anatomy.observations.common.reading import INCONCLUSIVE, NOT_MEASURABLE, NOT_SUPPORTED, SUPPORTED
+from anatomy.tables import TABLES
+from anatomy.tables.common.options import filled
+
+
+def test_every_observation_says_what_it_must():
+    assert len(OBSERVATIONS) >= 6
+    for name, plugin in OBSERVATIONS.items():
+        said = plugin.constants
+        assert said["TABLE"] in TABLES, name
+        assert all(
+            isinstance(said[key], str) and said[key] for key in ("CLAIM", "SOURCE", "STATISTIC", "UNIT", "FIGURE")
+        )
+        assert said["DIRECTION"] in (">", "<", "<=")
+        defaults = filled({}, said["OPTIONS"], name)
+        assert defaults["threshold"] == said["THRESHOLD"]
+        assert all(described["description"] for described in said["OPTIONS"]["properties"].values())
+
+
+def test_an_unknown_observation_is_answered_with_those_that_there_are():
+    with pytest.raises(StudyError, match=r"observation 'gossip' does not exist; there are: cache_catches_refetches, "):
+        OBSERVATIONS["gossip"]
+
+
+def test_the_registries_load_neither_pandas_nor_scipy(scripts):
+    code = (
+        "import sys, anatomy.tables, anatomy.observations;"
+        "dict(anatomy.observations.OBSERVATIONS); print(*{'pandas', 'scipy', 'numpy'} & {*sys.modules})"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=scripts, capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == ""
+
+
+def test_judging_needs_neither_torch_nor_dgl_nor_matplotlib(scripts):
+    code = (
+        "import sys;"
+        "sys.meta_path.insert(0, type('', (), {'find_spec': lambda name, *_: exec('raise ImportError(name)')"
+        " if name in ('torch', 'dgl', 'matplotlib') else None}));"
+        "from anatomy.observations import OBSERVATIONS; from anatomy.tables import TABLES;"
+        "import anatomy.observations.common.store, anatomy.observations.common.terminal, anatomy.tables.common.store;"
+        "[plugin.load() for plugins in (OBSERVATIONS, TABLES) for plugin in plugins.values()]"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=scripts, check=True)
+
+
+class TestPreparation:
+    def test_communication_counts_only_where_features_are_fetched(self, planted, verdict_on):
+        table = planted.table("preparation_dominates", holds=True)
+        estimate = verdict_on("preparation_dominates", table).estimate
+        # sample 0.45 and fetch 0.3 of sample, fetch, backward 0.15 and sync 0.1
+        assert estimate == pytest.approx(0.75, abs=0.02)
+
+    def test_full_graph_runs_are_not_meant(self, planted, verdict_on):
+        table = planted.table("preparation_dominates", holds=True).assign(method="fullgraph")
+        assert verdict_on("preparation_dominates", table).reason.startswith("no run with method = minibatch")
+
+
+class TestPredictedVolume:
+    def test_a_prediction_that_only_training_makes_counts_too(self, planted, verdict_on):
+        table = planted.table("volume_predicted", holds=True)
+        table["predicted_bytes_per_epoch"] = pd.array([pd.NA] * len(table), dtype="Float64")
+        assert verdict_on("volume_predicted", table).verdict == SUPPORTED
+        table.loc[0, "declared_bytes_per_epoch"] += 1
+        assert verdict_on("volume_predicted", table).verdict == NOT_SUPPORTED
+
+    def test_no_prediction_or_no_measurement_is_no_success(self, planted, verdict_on):
+        table = planted.table("volume_predicted", holds=True)
+        unmeasured = table.assign(compared_bytes_per_epoch=pd.array([pd.NA] * len(table), dtype="Float64"))
+        assert verdict_on("volume_predicted", unmeasured).verdict == INCONCLUSIVE
+        alone = table.assign(ranks=1)
+        assert verdict_on("volume_predicted", alone).verdict == INCONCLUSIVE
+
+
+class TestScaling:
+    def test_the_largest_number_of_ranks_with_cores_decides(self, planted, verdict_on):
+        table = planted.table("strong_scaling_efficiency", holds=True)
+        table.loc[table["ranks"] == 4, "oversubscribed"] = False
+        assert verdict_on("strong_scaling_efficiency", table).verdict == NOT_SUPPORTED  # 0.3 at 4 ranks
+
+    def test_a_missing_baseline_is_inconclusive(self, planted, verdict_on):
+        table = planted.table("strong_scaling_efficiency", holds=True)
+        table.loc[(table["ranks"] == 2) & (table["seed"] == 0), "efficiency"] = pd.NA
+        judgement = verdict_on("strong_scaling_efficiency", table)
+        assert judgement.verdict == INCONCLUSIVE
+        assert "no completed 1-rank run to compare with" in judgement.reason
+
+    def test_one_rank_alone_shows_no_scaling(self, planted, verdict_on):
+        table = planted.table("weak_scaling_efficiency", holds=True)
+        assert verdict_on("weak_scaling_efficiency", table[table["ranks"] == 1]).verdict == INCONCLUSIVE
+
+    def test_a_failed_oversubscribed_run_decides_nothing_either(self, planted, verdict_on):
+        table = planted.table("strong_scaling_efficiency", holds=True)
+        table.loc[table["ranks"] == 4, "status"] = "time limit"
+        assert verdict_on("strong_scaling_efficiency", table).verdict == SUPPORTED
+
+
+class TestWaiting:
+    def test_unmatched_collectives_are_inconclusive(self, planted, verdict_on):
+        table = planted.table("sync_is_waiting", holds=True)
+        table.loc[3, "sync_wait_s_per_step"] = pd.NA
+        judgement = verdict_on("sync_is_waiting", table)
+        assert judgement.verdict == INCONCLUSIVE
+        assert "sync_wait_s_per_step" in judgement.reason
+
+    def test_ranks_are_weighted_by_their_time(self, planted, verdict_on):
+        table = planted.table("sync_is_waiting", holds=True)
+        table["sync_s_per_step"] = table["rank"].map({0: 9.0, 1: 1.0}).astype("Float64")
+        table["sync_wait_s_per_step"] = table["rank"].map({0: 0.9, 1: 1.0}).astype("Float64")
+        assert verdict_on("sync_is_waiting", table).estimate == pytest.approx(1.9 / 10)
+
+
+class TestTimeToAccuracy:
+    def curves(self, planted, **reached: float) -> pd.DataFrame:
+        """Planted curves, of which those of a method end at the given accuracy."""
+        table = planted.table("minibatch_reaches_accuracy_sooner", holds=True)
+        for method, accuracy in reached.items():
+            limit = table["method"].map({method: accuracy}).fillna(1.0).astype("Float64")
+            table["val_accuracy"] = table[["val_accuracy"]].assign(limit=limit).min(axis=1)
+        return table
+
+    def test_the_target_is_a_share_of_what_both_reach(self, planted, verdict_on):
+        table = self.curves(planted, fullgraph=0.6)
+        judgement = verdict_on("minibatch_reaches_accuracy_sooner", table)
+        # 0.95 x 0.6 = 0.57 is passed in epoch 1 (0.6) by both, at about 2 x 3 s and 2 x 1 s
+        assert judgement.verdict == SUPPORTED
+        assert judgement.estimate == pytest.approx(3, rel=0.05)
+
+    def test_a_slower_run_that_never_gets_there_is_a_lower_bound_and_supports(self, planted, verdict_on):
+        table = self.curves(planted, fullgraph=0.6)
+        judgement = verdict_on("minibatch_reaches_accuracy_sooner", table, {"target_accuracy": 0.7})
+        # full-graph: more than 8 x 3 s; mini-batch: 3 x 1 s in epoch 2 (0.7)
+        assert judgement.verdict == SUPPORTED
+        assert judgement.estimate == pytest.approx(8, rel=0.05)
+
+    def test_a_lower_bound_refutes_nothing(self, planted, verdict_on):
+        table = self.curves(planted, fullgraph=0.6)
+        options = {"target_accuracy": 0.7, "threshold": 20}
+        judgement = verdict_on("minibatch_reaches_accuracy_sooner", table, options)
+        assert judgement.verdict == INCONCLUSIVE
+        assert "only known to be at least" in judgement.reason
+
+    def test_an_upper_bound_supports_nothing(self, planted, verdict_on):
+        table = self.curves(planted, minibatch=0.6)
+        options = {"target_accuracy": 0.7, "threshold": 0.1}
+        judgement = verdict_on("minibatch_reaches_accuracy_sooner", table, options)
+        assert judgement.verdict == INCONCLUSIVE
+        assert "only known to be at most" in judgement.reason
+
+    def test_a_target_that_nobody_reaches_is_inconclusive(self, planted, verdict_on):
+        judgement = verdict_on("minibatch_reaches_accuracy_sooner", self.curves(planted), {"target_accuracy": 0.99})
+        assert judgement.verdict == INCONCLUSIVE
+        assert "neither run reaches the target" in judgement.reason
+
+    def test_a_run_without_its_pair_is_inconclusive(self, planted, verdict_on):
+        table = self.curves(planted)
+        table = table[(table["method"] == "minibatch") | (table["seed"] > 0)]
+        judgement = verdict_on("minibatch_reaches_accuracy_sooner", table)
+        assert judgement.verdict == INCONCLUSIVE
+        assert "no counterpart for" in judgement.reason
+
+
+def test_a_partitioner_that_is_not_in_the_table_is_named(planted, verdict_on):
+    table = planted.table("partitioner_cuts_volume", holds=True)
+    judgement = verdict_on("partitioner_cuts_volume", table, {"partitioner": "ldg"})
+    assert (judgement.verdict, judgement.reason) == (INCONCLUSIVE, "no run with partitioner = ldg to compare")
+
+
+def test_a_cache_size_that_the_table_lacks_is_named(planted, verdict_on):
+    table = planted.table("cache_catches_refetches", holds=True)
+    judgement = verdict_on("cache_catches_refetches", table, {"capacity_share": 0.5})
+    assert judgement.verdict == INCONCLUSIVE
+    assert "capacity_share = 0.5" in judgement.reason
+    assert verdict_on("cache_catches_refetches", table, {"policy": "accesses"}).verdict == NOT_SUPPORTED
+
+
+def test_not_measurable_is_for_the_machine_only(planted, verdict_on):
+    table = planted.table("preparation_dominates", holds=True)
+    unknown = table.assign(oversubscribed=pd.array([pd.NA] * len(table), dtype="boolean"))
+    assert verdict_on("preparation_dominates", unknown).verdict == SUPPORTED
+    assert verdict_on("preparation_dominates", table.assign(oversubscribed=True)).verdict == NOT_MEASURABLE

@@ -1,0 +1,174 @@
+"""A mistake in a configuration ends before any job starts, in one message with file, key, value and remedy."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anatomy.configuration import check_configuration
+from anatomy.errors import StudyError
+from anatomy.plan import Plan
+
+CONFIGS = sorted((Path(__file__).parents[1] / "config").glob("*.yaml"))
+TEST = yaml.safe_load((Path(__file__).parents[1] / "config" / "test.yaml").read_text())
+
+
+def changed(path, value):
+    """The test study with one entry changed; `path` is a dotted key, a value of ... deletes it."""
+    config = copy.deepcopy(TEST)
+    *parents, last = path.split(".")
+    place = config
+    for key in parents:
+        place = place[key]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return config
+
+
+def message(config):
+    with pytest.raises(StudyError) as caught:
+        check_configuration(config, "config/mine.yaml")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_the_configurations_we_ship_are_valid(path):
+    plan = Plan(check_configuration(yaml.safe_load(path.read_text()), path.name))
+    assert plan.runs
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "key", "found", "remedy"),
+    [
+        ("graps", {}, "(top level)", "unknown key 'graps', did you mean 'graphs'?", "known keys"),
+        ("graphs.tiny.num_node", 7, "graphs.tiny", "unknown key 'num_node', did you mean 'num_nodes'?", "known keys"),
+        ("partitioners.metis.sed", 0, "partitioners.metis", "unknown key 'sed', did you mean 'seed'?", "known keys"),
+        ("strategies.minibatch.batchsize", 3, "strategies.minibatch", "unknown key 'batchsize'", "known keys"),
+        ("models.sage.layers", 2, "models.sage", "unknown key 'layers'", "known keys"),
+        ("training.lr", 0.1, "training", "unknown key 'lr'", "known keys"),
+        ("profile.activ", 2, "profile", "unknown key 'activ', did you mean 'active'?", "known keys"),
+        ("experiments.all.rank", [2], "experiments.all", "unknown key 'rank', did you mean 'ranks'?", "known keys"),
+        ("tables.phases.experiment", [], "tables.phases", "unknown key 'experiment'", "known keys"),
+        (
+            "observations.preparation_dominates",
+            {"treshold": 1},
+            "observations.preparation_dominates",
+            "'treshold'",
+            "known",
+        ),
+        ("graphs.tiny.source", "powrlaw", "graphs.tiny.source", "'powrlaw' does not exist, did you mean", "there are"),
+        ("partitioners.metis.method", "mettis", "partitioners.metis.method", "'mettis' does not exist", "there are"),
+        ("strategies.minibatch.method", "sync", "strategies.minibatch.method", "'sync' does not exist", "there are"),
+        ("strategies.minibatch.method", ..., "strategies.minibatch", "'method' is missing", "add it"),
+        ("models.sage.layer", "gatt", "models.sage.layer", "found 'gatt', did you mean 'gat'?", "choose one of"),
+        ("figures", ["phasis"], "figures", "'phasis' does not exist, did you mean 'phases'?", "there are"),
+        ("figures", ["scaling"], "figures", "'scaling' reads the table 'scaling', for which no experiment", "add"),
+        ("observations.scaling_efficency", None, "observations.scaling_efficency", "does not exist", "there are"),
+        ("tables.phase", {"experiments": ["all"]}, "tables.phase", "'phase' does not exist", "there are"),
+        (
+            "tables.phases.experiments",
+            ["al"],
+            "tables.phases.experiments",
+            "'al' does not exist, did you mean",
+            "there are",
+        ),
+        ("experiments.all.graphs", ["tinny"], "experiments.all.graphs", "'tinny' does not exist", "there are"),
+        ("experiments.all.partitioners", ["x"], "experiments.all.partitioners", "'x' does not exist", "there are"),
+        ("experiments.all.strategies", ["x"], "experiments.all.strategies", "'x' does not exist", "there are"),
+        ("experiments.all.models", ["x"], "experiments.all.models", "'x' does not exist", "there are"),
+        ("experiments.all.parts", 3, "experiments.all.parts", "found 3 parts for 2 ranks", "leave `parts` out"),
+        (
+            "experiments.all.ranks",
+            [601],
+            "experiments.all.ranks",
+            "found 601 parts, but graphs.tiny has only 600",
+            "fewer",
+        ),
+        ("experiments.all.ranks", [0], "experiments.all.ranks.0", "found 0, expected at least 1", "raise it"),
+        ("experiments.all.ranks", ..., "experiments.all", "found graphs", "give either"),
+        (
+            "strategies.minibatch.fanouts",
+            [4],
+            "strategies.minibatch.fanouts",
+            "1 fan-outs [4]",
+            "one fan-out per layer",
+        ),
+        (
+            "strategies.minibatch.batch_size",
+            0,
+            "strategies.minibatch.batch_size",
+            "found 0, expected at least 1",
+            "raise",
+        ),
+        ("graphs", {"a/b": TEST["graphs"]["tiny"]}, "graphs", "the name 'a/b' may not be used", "use letters"),
+        ("graphs", {"a b": TEST["graphs"]["tiny"]}, "graphs", "the name 'a b' may not be used", "use letters"),
+        ("graphs", {"a'b": TEST["graphs"]["tiny"]}, "graphs", "may not be used", "use letters"),
+        ("models", {'a"b': TEST["models"]["sage"]}, "models", "may not be used", "use letters"),
+        ("experiments", {"../up": TEST["experiments"]["all"]}, "experiments", "may not be used", "use letters"),
+        ("results", "/somewhere", "results", "found '/somewhere'", "change it"),
+        ("partitioners.single", {"method": "metis"}, "partitioners.single", "built in", "rename"),
+    ],
+)
+def test_bad_input(path, value, key, found, remedy):
+    text = message(changed(path, value))
+    assert text.startswith("config/mine.yaml: ")
+    line = next(line for line in text.splitlines() if f"{key}: " in line)
+    assert found in line
+    assert remedy in line
+
+
+def test_all_mistakes_come_at_once():
+    config = changed("strategies.minibatch.batch_size", 0)
+    config["models"]["sage"]["hiden"] = 3
+    config["graphs"]["tiny"]["source"] = "nowhere"
+    text = message(config)
+    assert "3 mistake(s)" in text
+    assert all(word in text for word in ("batch_size", "hiden", "nowhere"))
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    ),
+    st.sampled_from(sorted(TEST)),
+)
+def test_nonsense_is_refused_and_never_a_traceback(value, key):
+    config = copy.deepcopy(TEST) | {key: value}
+    try:
+        check_configuration(config, "mine.yaml")
+    except StudyError:
+        return
+    assert key in {"results", "tables", "figures", "observations", "training", "profile", "experiments"}
+
+
+def test_the_input_is_not_changed_and_defaults_are_filled_in():
+    config = copy.deepcopy(TEST)
+    checked = check_configuration(config, "mine.yaml")
+    assert config == TEST
+    assert checked["training"]["learning_rate"] > 0
+    assert checked["experiments"]["all"]["profile"] is True
+    assert checked["observations"]["preparation_dominates"]["confidence"] == 0.95
+
+
+def test_shared_runs_are_run_once_and_one_rank_needs_no_partitioner():
+    config = copy.deepcopy(TEST)
+    config["experiments"] = {
+        "one": {**TEST["experiments"]["all"], "ranks": [1, 2], "profile": False},
+        "two": {**TEST["experiments"]["all"], "seeds": [0, 1]},
+    }
+    config["tables"] = {name: {"experiments": ["one", "two"]} for name in config["tables"]}
+    plan = Plan(check_configuration(config, "mine.yaml"))
+    assert len(plan.experiments["one"]) == 2 + 4, "metis and random are the same on one rank"
+    assert len(plan.experiments["two"]) == 8
+    assert len(plan.runs) == 2 + 8
+    assert plan.profiled == {run.name for run in plan.experiments["two"]}
+    assert ("tiny", "single-1") in plan.partitions
+    specification = plan.specification("tiny.single-1.minibatch.sage.s0")
+    assert specification["ranks"] == specification["num_parts"] == 1
+    assert specification["strategy"]["fanouts"] == [4, 4]

@@ -1,0 +1,57 @@
+"""A copy of the checkout in which the whole workflow can run."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENTRIES = ("Snakefile", "rules", "workflow", "profiles", "config", "envs")
+
+
+class Checkout:
+    """A copy of the workflow, and how a person calls it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir(parents=True)
+        for name in ENTRIES:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(source, root / name)
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "snakemake", *arguments]
+
+    def snakemake(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run Snakemake to its end; stdout and stderr come together, as in a terminal."""
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.root,
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+        )
+
+    def planned(self, *arguments: str) -> set[str]:
+        """The rules that a dry run would run."""
+        said = self.snakemake("--dry-run", "--quiet", "host", *arguments).stdout
+        lines = [line.split() for line in said.splitlines()]
+        return {words[0] for words in lines if len(words) == 2 and words[1].isdigit() and words[0] != "total"}
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, str]:
+    """The test study, run to its end in a folder whose name is not easy, and what the terminal showed."""
+    checkout = Checkout(tmp_path_factory.mktemp("it's a folder") / "the study")
+    result = checkout.snakemake("--configfile", "config/test.yaml", "--cores", "2")
+    assert result.returncode == 0, result.stdout
+    return checkout, result.stdout
