@@ -4,13 +4,17 @@
 rule record_config:
     output:
         config=f"{RESULTS}/config.json",
+    log:
+        f"{RESULTS}/logs/config.log",
     localrule: True
+    conda:
+        "../envs/analysis.yaml"
     params:
         config=compact(config),
     message:
         "record the configuration"
     shell:
-        "printf '%s\\n' {params.config:q} > {output.config}"
+        "printf '%s\\n' {params.config:q} > {output.config} 2> {log}"
 
 
 rule build_report:
@@ -26,12 +30,12 @@ rule build_report:
         report=f"{RESULTS}/report.html",
     log:
         f"{RESULTS}/logs/report.log",
-    params:
-        command=study_command(),
     conda:
         "../envs/analysis.yaml"
+    params:
+        command=study_command(),
     message:
         "build the report"
     shell:
-        "python {input.script} --results {RESULTS} --config {input.config} --out {output.report} "
-        "--command {params.command:q} --commit \"$(git describe --always --dirty 2> /dev/null || true)\" > {log} 2>&1"
+        "python {input.script} --results $(dirname {input.config}) --config {input.config} --out {output.report} "
+        '--command {params.command:q} --commit "$(git describe --always --dirty 2> /dev/null || true)" > {log} 2>&1'

@@ -12,8 +12,6 @@ SCRIPTS = "workflow/scripts"
 LIBRARY = f"{SCRIPTS}/anatomy"
 
 sys.path.insert(0, str(Path(workflow.basedir) / SCRIPTS))
-# Jobs find the Python that runs Snakemake, whether or not its environment is activated; conda goes in front of it.
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 from anatomy import session
 from anatomy.configuration import check_configuration
@@ -35,6 +33,7 @@ try:
 except StudyError as error:
     raise WorkflowError(str(error)) from None
 
+session.put_python_first()
 if workflow.local_exec:
     session.end_with(os.getpid())
 if workflow.is_main_process and not workflow.dryrun and not workflow.output_settings.verbose:
@@ -87,6 +86,22 @@ def exclusive_threads(wildcards):
         return workflow.cores
     specification = PLAN.specification(wildcards.run)
     return specification["ranks"] * specification["training"]["threads_per_rank"]
+
+
+def source_of_graph(wildcards):
+    """The fetched source of a graph that lies on a network; nothing for the others."""
+    options = config["graphs"][wildcards.graph]
+    return [f"{RESULTS}/sources/{wildcards.graph}/source.json"] if needs_fetch(options) else []
+
+
+def graph_resource(name):
+    """Memory or disk that building a graph takes, known before it starts."""
+    return lambda wildcards: resources(config["graphs"][wildcards.graph])[name]
+
+
+def partitioner_of(wildcards):
+    """The partitioner's name in `{partitioner}-{num_parts}`."""
+    return wildcards.partition.rpartition("-")[0]
 
 
 def graph_of_run(wildcards):

@@ -24,10 +24,10 @@ rule draw_figure:
         csv=f"{RESULTS}/figures/{{figure}}.csv",
     log:
         f"{RESULTS}/logs/figures/{{figure}}.log",
-    params:
-        caption=lambda wildcards: FIGURES[wildcards.figure].constants["CAPTION"],
     conda:
         "../envs/analysis.yaml"
+    params:
+        caption=lambda wildcards: FIGURES[wildcards.figure].constants["CAPTION"],
     message:
         "draw figure {wildcards.figure}"
     shell:

@@ -1,32 +1,26 @@
 """Source → graph."""
 
 
-def source_of_graph(wildcards):
-    """The fetched source of a graph that lies on a network; nothing for the others."""
-    options = config["graphs"][wildcards.graph]
-    return [f"{RESULTS}/sources/{wildcards.graph}/source.json"] if needs_fetch(options) else []
-
-
-def graph_resource(name):
-    """Memory or disk that building a graph takes, known before it starts."""
-    return lambda wildcards: resources(config["graphs"][wildcards.graph])[name]
-
-
 rule specify_graph:
     output:
         options=f"{RESULTS}/graphs/{{graph}}/source.json",
+    log:
+        f"{RESULTS}/logs/graphs/{{graph}}.source.log",
     localrule: True
+    conda:
+        "../envs/analysis.yaml"
     params:
         options=lambda wildcards: compact(config["graphs"][wildcards.graph]),
     message:
         "specify graph {wildcards.graph}"
     shell:
-        "printf '%s\\n' {params.options:q} > {output.options}"
+        "printf '%s\\n' {params.options:q} > {output.options} 2> {log}"
 
 
 rule fetch_source:
     input:
         options=f"{RESULTS}/graphs/{{graph}}/source.json",
+        script=f"{SCRIPTS}/fetch_source.py",
     output:
         source=f"{RESULTS}/sources/{{graph}}/source.json",
     log:
@@ -39,7 +33,7 @@ rule fetch_source:
     message:
         "fetch the source of graph {wildcards.graph}"
     shell:
-        "python {SCRIPTS}/fetch_source.py --spec {input.options} --out $(dirname {output.source}) > {log} 2>&1"
+        "python {input.script} --spec {input.options} --out $(dirname {output.source}) > {log} 2>&1"
 
 
 rule build_graph:
@@ -56,11 +50,11 @@ rule build_graph:
         f"{RESULTS}/benchmarks/graphs/{{graph}}.tsv"
     conda:
         "../envs/analysis.yaml"
-    params:
-        fetched=lambda wildcards, input: f"--fetched {Path(input.source[0]).parent}" if input.source else "",
     resources:
         mem_mb=graph_resource("mem_mb"),
         disk_mb=graph_resource("disk_mb"),
+    params:
+        fetched=lambda wildcards, input: f"--fetched {Path(input.source[0]).parent}" if input.source else "",
     message:
         "build graph {wildcards.graph}"
     shell:

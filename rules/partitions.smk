@@ -1,11 +1,6 @@
 """Graph → partition."""
 
 
-def partitioner_of(wildcards):
-    """The partitioner's name in `{partitioner}-{num_parts}`."""
-    return wildcards.partition.rpartition("-")[0]
-
-
 rule partition_graph:
     input:
         graph=f"{RESULTS}/graphs/{{graph}}/graph.json",

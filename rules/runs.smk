@@ -6,13 +6,17 @@ TRAINING = library("training/**/*.py", "phases.py")
 rule specify_run:
     output:
         specification=f"{RESULTS}/runs/{{run}}/run.json",
+    log:
+        f"{RESULTS}/logs/runs/{{run}}.specification.log",
     localrule: True
+    conda:
+        "../envs/analysis.yaml"
     params:
         specification=lambda wildcards: compact(PLAN.specification(wildcards.run)),
     message:
         "specify run {wildcards.run}"
     shell:
-        "printf '%s\\n' {params.specification:q} > {output.specification}"
+        "printf '%s\\n' {params.specification:q} > {output.specification} 2> {log}"
 
 
 rule train_run:

@@ -23,5 +23,5 @@ rule tabulate_study:
     message:
         "tabulate {wildcards.table}"
     shell:
-        "printf '%s\\n' {params.runs:q} | python {input.script} {wildcards.table} --results {RESULTS} --runs-file /dev/stdin "
+        "printf '%s\\n' {params.runs:q} | python {input.script} {wildcards.table} --results $(dirname $(dirname {output.csv})) --runs-file /dev/stdin "
         "--options {params.options:q} --out $(dirname {output.dictionary}) > {log} 2>&1"

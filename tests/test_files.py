@@ -35,6 +35,14 @@ def test_staged_failure_leaves_the_old_content_untouched(tmp_path):
     assert read_json(tmp_path / "m.json")["kind"] == "old"
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    (tmp_path / ".partial-1").mkdir()
+    (tmp_path / ".partial-1" / "a.npy").touch()
+    with staged(tmp_path, "m.json") as stage:
+        write_json(stage / "m.json", {})
+    assert names_in(tmp_path) == ["m.json"]
+
+
 def test_staged_without_manifest_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"m\.json"), staged(tmp_path, "m.json") as stage:
         np.save(stage / "a.npy", np.arange(3))

@@ -18,7 +18,9 @@ TEST = ("--configfile", "config/test.yaml", "--cores", "2")
 def test_every_rule_ran(finished):
     checkout, said = finished
     listed = checkout.snakemake("--list-rules", "--configfile", "config/test.yaml", "--quiet", "all").stdout.split()
-    targets = set(checkout.snakemake("--list-target-rules", "--configfile", "config/test.yaml", "--quiet", "all").stdout.split())
+    targets = set(
+        checkout.snakemake("--list-target-rules", "--configfile", "config/test.yaml", "--quiet", "all").stdout.split()
+    )
     ran = set(re.findall(r"^([a-z_]+) +\d+$", said, re.MULTILINE))
     assert set(listed) - targets - ran == set()
     assert len(ran) > 10
@@ -125,10 +127,12 @@ def test_later_stages_run_without_torch_and_dgl(finished, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("after_s", [4, 9])
 def test_after_kill_the_next_call_carries_on(finished, tmp_path, after_s):
-    """Snakemake is killed with whatever it is doing after some seconds; its jobs go with it; the next call ends well."""
+    """Snakemake is killed at work; its jobs go with it; the next call ends well."""
     checkout, _ = finished
     fresh = type(checkout)(tmp_path / "study")
-    process = subprocess.Popen(fresh.command(*TEST), cwd=fresh.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        fresh.command(*TEST), cwd=fresh.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     time.sleep(after_s)
     assert process.poll() is None, "killed in the middle, not after the end"
     process.send_signal(signal.SIGKILL)

@@ -67,8 +67,9 @@ def staged(out: Path, manifest: str) -> Iterator[Path]:
     manifest sees the whole directory. Files in `out` that the block did not write stay as they are.
     """
     out.mkdir(parents=True, exist_ok=True)
+    for abandoned in out.glob(".partial-*"):
+        shutil.rmtree(abandoned, ignore_errors=True)
     stage = out / f".partial-{os.getpid()}"
-    shutil.rmtree(stage, ignore_errors=True)
     stage.mkdir()
     try:
         yield stage

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -42,6 +43,14 @@ def hold(results: Path) -> None:
     os.ftruncate(descriptor, 0)
     os.write(descriptor, str(os.getpid()).encode())
     _held.append(descriptor)
+
+
+def put_python_first() -> None:
+    """Have jobs find the Python that runs Snakemake, whether or not its environment is activated.
+
+    Conda, where it is used, puts its own in front of it.
+    """
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 def end_with(owner: int) -> None:
