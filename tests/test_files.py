@@ -36,11 +36,18 @@ def test_staged_failure_leaves_the_old_content_untouched(tmp_path):
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
-    (tmp_path / ".partial-1").mkdir()
-    (tmp_path / ".partial-1" / "a.npy").touch()
+    (tmp_path / ".m.json.partial-1").mkdir()
+    (tmp_path / ".m.json.partial-1" / "a.npy").touch()
     with staged(tmp_path, "m.json") as stage:
         write_json(stage / "m.json", {})
     assert names_in(tmp_path) == ["m.json"]
+
+
+def test_two_may_write_into_one_folder_at_once(tmp_path):
+    with staged(tmp_path, "a.json") as first, staged(tmp_path, "b.json") as second:
+        write_json(first / "a.json", {})
+        write_json(second / "b.json", {})
+    assert names_in(tmp_path) == ["a.json", "b.json"]
 
 
 def test_staged_without_manifest_is_refused(tmp_path):

@@ -67,9 +67,10 @@ def staged(out: Path, manifest: str) -> Iterator[Path]:
     manifest sees the whole directory. Files in `out` that the block did not write stay as they are.
     """
     out.mkdir(parents=True, exist_ok=True)
-    for abandoned in out.glob(".partial-*"):
+    # Several manifests may share a folder, as tables do: each has stages of its own.
+    for abandoned in out.glob(f".{manifest}.partial-*"):
         shutil.rmtree(abandoned, ignore_errors=True)
-    stage = out / f".partial-{os.getpid()}"
+    stage = out / f".{manifest}.partial-{os.getpid()}"
     stage.mkdir()
     try:
         yield stage

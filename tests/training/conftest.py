@@ -1,0 +1,40 @@
+"""Fixtures of the training tests. Ranks are forked from a server that has torch loaded, so they start fast."""
+
+import multiprocessing
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # so that the forked ranks can import the helpers too
+
+import training_cases as cases
+
+
+@pytest.fixture(scope="session")
+def run_ranks():
+    """Run jobs on some ranks: `run_ranks(num_ranks, [Job, ...])`; every job's ranks share one process group's life."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "anatomy.training.run", "training_cases"])
+
+    def run(num_ranks: int, jobs: list[cases.Job]) -> None:
+        processes = [context.Process(target=cases.be_rank, args=(rank, num_ranks, jobs)) for rank in range(num_ranks)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(timeout=90)
+        codes = [process.exitcode for process in processes]
+        for process in processes:
+            process.kill()
+        assert codes == [0] * num_ranks
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> cases.Case:
+    """A random graph of 60 nodes, of which three are isolated, in 1, 2 and 3 parts.
+
+    Of the three parts, part 2 has no edge inside and no training node.
+    """
+    return cases.small_case(tmp_path_factory.mktemp("small"))

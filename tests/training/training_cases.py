@@ -1,0 +1,170 @@
+"""Small graphs, partitions and specifications for the training tests, and what a forked rank does with them."""
+
+import copy
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from anatomy.files import read_json, save_array, staged, write_json
+from anatomy.graphs.blocks import FeatureBlocks
+from anatomy.graphs.raw import GraphData
+from anatomy.graphs.store import Graph, open_graph, write_graph
+from anatomy.training.run import open_inputs, train
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph and its partitions, by number of parts."""
+
+    folder: Path
+
+    @property
+    def graph_path(self) -> Path:
+        return self.folder / "graph"
+
+    @property
+    def graph(self) -> Graph:
+        return open_graph(self.graph_path)
+
+    def partition_path(self, num_parts: int) -> Path:
+        return self.folder / f"parts-{num_parts}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: its specification, its inputs, and where its results go."""
+
+    spec: Path
+    graph: Path
+    partition: Path
+    out: Path
+    mode: str = "timed"
+
+    def metrics(self) -> dict:
+        return read_json(self.out / "metrics.json", "metrics")
+
+    def weights(self, rank: int = 0) -> dict[str, torch.Tensor]:
+        return torch.load(self.out / f"weights-{rank}.pt")
+
+
+def be_rank(rank: int, num_ranks: int, jobs: list[Job]) -> None:
+    """Train each job as one rank, all in one process group, and keep its weights."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(num_ranks), "GLOO_SOCKET_IFNAME": "lo"}
+    for job in jobs:
+        inputs = open_inputs(job.spec, job.graph, job.partition)
+        model = train(inputs, job.out, job.mode, f"file://{jobs[0].out}.rendezvous")
+        torch.save(model.state_dict(), job.out / f"weights-{rank}.pt")
+
+
+def job_for(case: Case, out: Path, mode: str = "timed", partition: Path | None = None, **settings) -> Job:
+    """Write a specification and make a job of it; see `specification` for the settings."""
+    out.mkdir(parents=True, exist_ok=True)
+    spec = specification(**settings)
+    (out / "run.json").write_text(json.dumps(spec))
+    return Job(out / "run.json", case.graph_path, partition or case.partition_path(spec["ranks"]), out, mode)
+
+
+def specification(
+    method: str = "fullgraph",
+    layer: str = "sage",
+    ranks: int = 1,
+    operators: str = "torch",
+    seed: int = 0,
+    strategy: dict | None = None,
+    model: dict | None = None,
+    training: dict | None = None,
+    profile: dict | None = None,
+) -> dict:
+    """A whole specification; the dictionaries replace single options."""
+    options = {"epochs": 4} | ({"fanouts": [3, 2, 2], "batch_size": 4} if method == "minibatch" else {})
+    heads = 2 if layer == "gat" else 1
+    return {
+        "kind": "run",
+        "run": f"small.test-{ranks}.{method}.{layer}.s{seed}",
+        "graph": "small",
+        "partitioner": "test",
+        "num_parts": ranks,
+        "strategy": {"name": method, "method": method} | options | (strategy or {}),
+        "model": {"name": layer, "layer": layer, "num_layers": 3, "hidden": 8, "heads": heads} | (model or {}),
+        "ranks": ranks,
+        "seed": seed,
+        "training": {"operators": operators, "timeout_s": 60} | (training or {}),
+        "profile": {"wait": 1, "warmup": 1, "active": 2} | (profile or {}),
+    }
+
+
+def small_case(folder: Path) -> Case:
+    """See the fixture `small`."""
+    rng = np.random.default_rng(7)
+    num_nodes = 60
+    linked = np.triu(rng.random((num_nodes, num_nodes)) < 0.08, 1)
+    loners = np.arange(50, 60)
+    linked[np.ix_(loners, loners)] = False  # the third part has no edge inside
+    linked[:, 57:] = linked[57:] = False  # three isolated nodes
+    split = rng.choice([0, 1, 2], num_nodes, p=[0.4, 0.3, 0.3]).astype(np.int8)
+    split[loners] = rng.choice([1, 2], len(loners))
+    write_small_graph(folder / "graph", linked | linked.T, split, rng)
+    graph = open_graph(folder / "graph")
+    write_partition(folder / "parts-1", graph, np.zeros(num_nodes, np.int64))
+    write_partition(folder / "parts-2", graph, rng.integers(0, 2, num_nodes))
+    write_partition(folder / "parts-3", graph, np.where(np.arange(num_nodes) < 50, rng.integers(0, 2, num_nodes), 2))
+    return Case(folder)
+
+
+def write_small_graph(out: Path, linked: np.ndarray, split: np.ndarray, rng: np.random.Generator) -> None:
+    """A graph of an adjacency matrix (row v marks the in-neighbours of v) with random features and 3 classes."""
+    num_nodes = len(linked)
+    indptr = np.concatenate([[0], np.cumsum(linked.sum(1))]).astype(np.int64)
+    data = GraphData(
+        indptr=indptr,
+        indices=np.nonzero(linked)[1].astype(np.int64),
+        features=FeatureBlocks.from_rows(rng.normal(size=(num_nodes, 5)).astype(np.float32), "features"),
+        labels=rng.integers(0, 3, num_nodes),
+        split=split,
+        num_classes=3,
+        steps=[],
+        made={},
+        evaluator=None,
+    )
+    write_graph(out, "small", {}, data)
+
+
+def write_partition(out: Path, graph: Graph, assignment: np.ndarray) -> None:
+    """The folder that an assignment makes, with halo lists from their definition."""
+    num_parts = int(assignment.max()) + 1
+    halo = [[set() for _ in range(num_parts)] for _ in range(num_parts)]
+    for node in range(graph.num_nodes):
+        for neighbour in graph.indices[graph.indptr[node] : graph.indptr[node + 1]]:
+            if assignment[neighbour] != assignment[node]:
+                halo[assignment[neighbour]][assignment[node]].add(int(neighbour))
+    lists = [sorted(nodes) for row in halo for nodes in row]
+    arrays = {
+        "assignment": assignment.astype(np.int32),
+        "halo_offsets": np.concatenate([[0], np.cumsum([len(nodes) for nodes in lists])]).astype(np.int64),
+        "halo_nodes": np.concatenate([np.array(nodes, np.int64) for nodes in lists]),
+    }
+    with staged(out, "partition.json") as stage:
+        manifest = {
+            "kind": "partition",
+            "graph": graph.name,
+            "graph_identity": graph.identity,
+            "num_parts": num_parts,
+            "num_nodes": graph.num_nodes,
+            "arrays": {name: save_array(stage, name, array) for name, array in arrays.items()},
+        }
+        write_json(stage / "partition.json", manifest)
+
+
+def changed(spec: dict, place: str, value: object) -> dict:
+    """A copy of a specification in which one value, at a dotted place, is another."""
+    spec = copy.deepcopy(spec)
+    *sections, key = place.split(".")
+    target = spec
+    for section in sections:
+        target = target[section]
+    target[key] = value
+    return spec

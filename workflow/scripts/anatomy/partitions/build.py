@@ -1,0 +1,93 @@
+"""From a stored graph to a stored partition."""
+
+import logging
+import resource
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anatomy.errors import StudyError
+from anatomy.files import save_array, staged, write_json
+from anatomy.graphs.store import Graph, check_graph, open_graph
+from anatomy.partitions import PARTITIONERS
+from anatomy.partitions.adjacency import Adjacency
+from anatomy.partitions.options import complete_options
+from anatomy.partitions.quality import measure
+from anatomy.partitions.repair import check_assignment, fill_empty_parts
+from anatomy.partitions.store import MANIFEST
+from anatomy.program import measured, versions
+
+log = logging.getLogger(__name__)
+
+
+def partition_graph(
+    graph_path: Path, options: Mapping[str, Any], num_parts: int, out: Path, name: str | None = None
+) -> dict[str, Any]:
+    """Partition the graph in folder `graph_path`, write the partition to the folder `out`, and return its manifest.
+
+    `options` has `method` and that method's options; `name` is what the config calls them, by default the method.
+
+    Raises StudyError for refused options, a damaged graph, a number of parts that the graph cannot have, or a method
+    that fails.
+    """
+    options = complete_options(options)
+    graph = open_graph(graph_path)
+    _check_num_parts(graph, num_parts)
+    check_graph(graph)
+    method = options["method"]
+    manifest: dict[str, Any] = {
+        "kind": "partition",
+        "graph": graph.name,
+        "graph_identity": graph.identity,
+        "partitioner": name or method,
+        "method": method,
+        "options": {key: value for key, value in options.items() if key != "method"},
+        "num_parts": num_parts,
+        "num_nodes": graph.num_nodes,
+    }
+    with staged(out, MANIFEST) as stage:
+        with measured(manifest):
+            assignment = assign(graph, options, num_parts)
+            quality, halo_offsets, halo_nodes = measure(graph, assignment, num_parts)
+            manifest |= quality
+            manifest["arrays"] = {
+                "assignment": save_array(stage, "assignment", assignment),
+                "halo_offsets": save_array(stage, "halo_offsets", halo_offsets),
+                "halo_nodes": save_array(stage, "halo_nodes", halo_nodes),
+            }
+            manifest["versions"] = versions("numpy", "scipy", *PARTITIONERS[method].constants["PACKAGES"])
+        # A method may have worked in a process of its own, which was then the larger one.
+        largest_child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        manifest["peak_memory_bytes"] = max(manifest["peak_memory_bytes"], largest_child)
+        write_json(stage / MANIFEST, manifest)
+    log.info(
+        "%s into %d parts by %s: cut %d, %d halo nodes, balance %.3f, in %.1f s",
+        graph.name,
+        num_parts,
+        manifest["partitioner"],
+        *(manifest["total"][key] for key in ("edge_cut", "communication_volume", "balance_nodes")),
+        manifest["seconds"],
+    )
+    return manifest
+
+
+def assign(graph: Graph, options: Mapping[str, Any], num_parts: int) -> np.ndarray:
+    """The part of each node, int32 [num_nodes], by the method in complete `options`; checked, and no part is empty."""
+    found = PARTITIONERS[options["method"]].load().assign(graph, num_parts, options)
+    place = f"{graph.path}: graph {graph.name}: {options['method']}"
+    check_assignment(found, graph.num_nodes, num_parts, place, empty_allowed=True)
+    assignment = fill_empty_parts(Adjacency(graph.indptr, graph.indices), found, num_parts)
+    if assignment is not found:
+        log.info("%s left parts empty, which were filled from the largest ones", options["method"])
+    check_assignment(assignment, graph.num_nodes, num_parts, place)
+    return assignment.astype(np.int32, copy=False)
+
+
+def _check_num_parts(graph: Graph, num_parts: int) -> None:
+    if not 1 <= num_parts <= graph.num_nodes:
+        raise StudyError(
+            f"{graph.path}: graph {graph.name}: found {num_parts} parts for {graph.num_nodes} nodes, expected 1 to "
+            f"{graph.num_nodes}; choose another number of parts"
+        )

@@ -1,0 +1,1 @@
+"""One partitioning method per file; `anatomy.partitions` says what a file must have."""

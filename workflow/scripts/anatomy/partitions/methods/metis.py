@@ -1,0 +1,101 @@
+"""`metis`: multilevel partitioning by METIS, through pymetis, in a process of its own.
+
+Karypis & Kumar, "A fast and high quality multilevel scheme for partitioning irregular graphs", SIAM J. Sci. Comput.
+20(1), 1998. METIS may end the interpreter instead of raising an exception; in a process of its own that is a message.
+The process opens the stored graph itself, so nothing is sent to it but a few options, and its memory is gone when it
+ends.
+"""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anatomy.errors import StudyError
+from anatomy.graphs.store import Graph
+
+log = logging.getLogger(__name__)
+
+SUMMARY = "METIS: multilevel, few cut edges"
+PACKAGES = ("pymetis",)
+OPTIONS = {
+    "properties": {
+        "imbalance": {
+            "type": "number",
+            "minimum": 0.001,
+            "maximum": 1,
+            "default": 0.03,
+            "description": "How far a part may exceed the mean number of nodes, as a share of it (ufactor / 1000).",
+        },
+        "balance_train": {
+            "type": "boolean",
+            "default": False,
+            "description": "Balance training nodes and other nodes each to that imbalance; cuts more edges.",
+        },
+        "attempts": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 1000,
+            "description": (
+                "Seeds that METIS is run with, of which the lowest cut is kept; by default 8 million over the number "
+                "of stored edges, at least 1 and at most 16."
+            ),
+        },
+    },
+    "required": [],
+}
+SCRIPTS = Path(__file__).parents[3]
+
+
+def assign(graph: Graph, num_parts: int, options: Mapping[str, Any]) -> np.ndarray:
+    """The part of each node, int32 [num_nodes]; no part is empty.
+
+    Raises StudyError, naming graph and number of parts, where METIS does not end well.
+    """
+    if num_parts == 1:
+        return np.zeros(graph.num_nodes, dtype=np.int32)
+    with tempfile.TemporaryDirectory(prefix="metis-") as folder:
+        job = {"graph": str(graph.path), "num_parts": num_parts, "out": folder, **options}
+        process = subprocess.run(
+            [sys.executable, "-P", "-m", "anatomy.partitions.methods._metis_process", json.dumps(job)],
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if process.returncode != 0:
+            raise StudyError(_failure(graph, num_parts, process.returncode, process.stdout))
+        log.info("metis: %s", process.stdout.strip().replace("\n", "; "))
+        return np.load(Path(folder) / "assignment.npy", allow_pickle=False)
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [str(SCRIPTS), os.environ.get("PYTHONPATH")]))
+    # METIS allocates and frees arrays of the graph's size on every level; memory that glibc keeps need not be cleared
+    # by the kernel each time.
+    keep_memory = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+    return os.environ | {"PYTHONPATH": path} | keep_memory
+
+
+def _failure(graph: Graph, num_parts: int, status: int, said: str) -> str:
+    """How METIS ended, for a person."""
+    last = "; ".join(said.strip().splitlines()[-3:])
+    how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    remedy = (
+        "give it more memory" if status == -signal.SIGKILL else "try another seed, fewer parts or another partitioner"
+    )
+    return (
+        f"{graph.path}: graph {graph.name}: METIS {how} while cutting it into {num_parts} parts, expected a partition"
+        f"{f' (it said: {last})' if last else ''}; {remedy}"
+    )

@@ -1,0 +1,96 @@
+"""The transport between the ranks, which counts every byte it hands over, by kind."""
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+class Kind(StrEnum):
+    """What is sent; each has its column `sent_{kind}_bytes` in `epochs.parquet`."""
+
+    FEATURES = "features"
+    REQUESTS = "requests"
+    ACTIVATIONS = "activations"
+    GRADIENTS = "gradients"
+    WEIGHTS = "weights"
+
+
+class Communicator:
+    """Collectives of all ranks over `torch.distributed`; with one rank every call is local and sends nothing.
+
+    `device` is where tensors must lie that are handed over: the CPU for Gloo, the rank's GPU for NCCL.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1, device: torch.device | str = "cpu") -> None:
+        self.rank = rank
+        self.size = size
+        self.device = torch.device(device)
+        self._sent_bytes: Counter[Kind] = Counter()
+
+    def take_sent_bytes(self) -> dict[str, int]:
+        """Bytes by kind that this rank handed over for other ranks since the last call."""
+        taken = {str(kind): self._sent_bytes[kind] for kind in Kind}
+        self._sent_bytes.clear()
+        return taken
+
+    def exchange(
+        self,
+        send: torch.Tensor,
+        send_counts: Sequence[int],
+        receive: torch.Tensor,
+        receive_counts: Sequence[int],
+        kind: Kind,
+    ) -> None:
+        """All-to-all of rows: rank q gets the next `send_counts[q]` rows of `send`, `receive` fills in rank order."""
+        if self.size == 1:
+            receive.copy_(send)
+            return
+        row_bytes = send.element_size() * (send[0].numel() if send.shape[0] else 0)
+        self._sent_bytes[kind] += row_bytes * (sum(send_counts) - send_counts[self.rank])
+        dist.all_to_all_single(receive, send, list(receive_counts), list(send_counts))
+
+    def exchange_counts(self, send_counts: torch.Tensor) -> torch.Tensor:
+        """How many rows every rank will send to this one, int64 [ranks]; sent as part of the requests."""
+        counts = send_counts.to(self.device)
+        received = torch.empty_like(counts)
+        self.exchange(counts, [1] * self.size, received, [1] * self.size, Kind.REQUESTS)
+        return received
+
+    def sum(self, values: torch.Tensor, kind: Kind | None = None) -> None:
+        """Add `values` up over all ranks, in place. Counted as a ring's traffic if a kind is given."""
+        if self.size == 1:
+            return
+        if kind is not None:
+            self._sent_bytes[kind] += ring_bytes(values.numel() * values.element_size(), self.rank, self.size)
+        dist.all_reduce(values)
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """Every rank's picklable value in rank order, on rank 0; None elsewhere."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] | None = [None] * self.size if self.rank == 0 else None
+        dist.gather_object(value, values)
+        return values
+
+    def broadcast(self, value: Any) -> Any:
+        """Rank 0's picklable value, on every rank."""
+        if self.size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values)
+        return values[0]
+
+    def wait_for_all(self) -> None:
+        """Return when every rank has called this."""
+        if self.size > 1:
+            dist.barrier()
+
+
+def ring_bytes(payload_bytes: int, rank: int, size: int) -> int:
+    """Bytes that one rank sends in a ring all-reduce: its share of 2 (size - 1) payloads; the shares add up exactly."""
+    whole, rest = divmod(2 * (size - 1) * payload_bytes, size)
+    return whole + (1 if rank < rest else 0)

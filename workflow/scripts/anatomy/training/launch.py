@@ -1,0 +1,156 @@
+"""The local launcher: torchrun's elastic agent, in this process, with one forked worker per rank.
+
+What a run imports is imported once, before the fork, and not by every rank. Ranks meet through a file in a private
+folder and talk over the loopback interface on ports that the kernel chooses, so parallel jobs never meet.
+"""
+
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from anatomy.training.failures import OUT_OF_MEMORY, TIME_LIMIT, is_out_of_memory, kernel_kills_for_memory
+from anatomy.training.results import MANIFESTS, write_failed
+from anatomy.training.specification import read_specification
+
+
+class RunFailed(RuntimeError):
+    """A run ended without a result. `status` is None for a crash; the message begins with the first error."""
+
+    def __init__(self, message: str, status: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def launch(spec: Path, graph: Path, partition: Path, out: Path, mode: str) -> None:
+    """Train a run on this machine and leave its result in `out`.
+
+    A run that ends for want of memory or by its time limit leaves a result that says so where `keep_failures` is set.
+
+    Raises StudyError for wrong settings or inputs and RunFailed for a run that left no result.
+    """
+    started = time.perf_counter()
+    specification = read_specification(spec)
+    _clear(out, mode)
+    _prepare_environment(specification.training.threads_per_rank)
+    from anatomy.training.operators import load_operators
+    from anatomy.training.run import open_inputs
+
+    inputs = open_inputs(spec, graph, partition)
+    load_operators(specification.training.operators)
+    try:
+        with tempfile.TemporaryDirectory(prefix="anatomy-run-") as scratch:
+            _run_ranks(inputs, out, mode, Path(scratch))
+    except RunFailed as failure:
+        if failure.status is None or not specification.training.keep_failures:
+            raise
+        logging.info("%s: %s, kept as data: %s", specification.run, failure.status, failure)
+        write_failed(specification, out, mode, failure.status, str(failure), time.perf_counter() - started)
+
+
+def _clear(out: Path, mode: str) -> None:
+    """Remove an earlier result's manifest, and what a killed rank may have left half-written."""
+    (out / MANIFESTS[mode]).unlink(missing_ok=True)
+    for partial in out.glob(".partial-*"):
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _prepare_environment(threads_per_rank: int) -> None:
+    """What must stand in the environment before torch is imported; nothing of a batch system may reach a local run."""
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "PMI_", "PMIX_"))]:
+        del os.environ[name]
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads_per_rank)
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # the profiler's stages are no news
+
+
+def _run_ranks(inputs: Any, out: Path, mode: str, scratch: Path) -> None:
+    """Start the ranks and wait for them. Raises RunFailed when one fails or the time is up."""
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)  # we report failures
+    training = inputs.specification.training
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=inputs.specification.ranks,
+        run_id=scratch.name,
+        rdzv_backend="c10d",
+        rdzv_endpoint="127.0.0.1:0",
+        local_addr="127.0.0.1",
+        start_method="fork",
+        monitor_interval=0.05,
+        max_restarts=0,
+        log_dir=str(scratch / "log"),
+    )
+    kills = kernel_kills_for_memory()
+    try:
+        with _time_limit(training.timeout_s):
+            elastic_launch(config, _work)(inputs, out, mode, f"file://{scratch}/rendezvous")
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        _raise_failure(rank, failure, kernel_kills_for_memory() > kills)
+    except SignalException as error:
+        raise RunFailed(f"ended by signal {error.sigval.name}") from None
+
+
+def _work(inputs: Any, out: Path, mode: str, init_method: str) -> None:
+    """One rank's process. It ends with the launcher, also when that is killed."""
+    from torch.multiprocessing import _prctl_pr_set_pdeathsig
+
+    from anatomy.training.failures import culprits_first
+    from anatomy.training.run import train
+
+    _prctl_pr_set_pdeathsig(signal.SIGKILL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with culprits_first():
+        train(inputs, out, mode, init_method)
+
+
+@contextmanager
+def _time_limit(limit_s: float) -> Iterator[None]:
+    """Raise RunFailed in the block when its time is up; the agent then ends its workers."""
+
+    def expire(*_: object) -> NoReturn:
+        raise RunFailed(f"not finished after its time limit of {limit_s:g} s", TIME_LIMIT)
+
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _raise_failure(rank: int, failure: Any, kernel_killed: bool) -> NoReturn:
+    """Turn the agent's first failure into RunFailed: the rank and its exception first, its traceback after."""
+    if failure.exitcode < 0:
+        name = signal.Signals(-failure.exitcode).name
+        if kernel_killed and failure.exitcode == -signal.SIGKILL:
+            raise RunFailed(f"rank {rank}: killed by the kernel, which had no memory left", OUT_OF_MEMORY)
+        raise RunFailed(f"rank {rank}: ended by signal {name}")
+    details = failure.error_file_data["message"] if failure.error_file_data else {"message": f"exit {failure.exitcode}"}
+    message, callstack = details["message"], details.get("extraInfo", {}).get("py_callstack", "")
+    if is_out_of_memory(message):
+        raise RunFailed(f"rank {rank}: {message.splitlines()[0]}", OUT_OF_MEMORY)
+    raise RunFailed(f"rank {rank}: {message}\n{callstack}".rstrip())
+
+
+def run_launcher(spec: Path, graph: Path, partition: Path, out: Path, mode: str) -> None:
+    """`launch` for a command line: a run without a result is one message, first error first, and exit status 1."""
+    try:
+        launch(spec, graph, partition, out, mode)
+    except RunFailed as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        raise SystemExit(1) from None

@@ -1,0 +1,66 @@
+"""A block: whom each destination aggregates, as rows of a table of sources."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+
+
+@dataclass
+class Block:
+    """A bipartite graph in compressed rows. Destination i is also source i, so destinations are the first sources.
+
+    `indptr` int64 [destinations + 1]; `indices` int64 [edges], the source row of each edge, grouped by destination;
+    `degrees` float32 [sources], in-neighbours of each source in the whole graph (not in the block).
+    `structures` is where a backend keeps what it builds from the block.
+    """
+
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    num_sources: int
+    degrees: torch.Tensor
+    structures: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def num_destinations(self) -> int:
+        return self.indptr.shape[0] - 1
+
+    @property
+    def num_edges(self) -> int:
+        return self.indices.shape[0]
+
+    @cached_property
+    def counts(self) -> torch.Tensor:
+        """Edges of each destination in the block, int64 [destinations]."""
+        return self.indptr[1:] - self.indptr[:-1]
+
+    @cached_property
+    def edge_destinations(self) -> torch.Tensor:
+        """The destination of each edge, int64 [edges]."""
+        return torch.repeat_interleave(torch.arange(self.num_destinations, device=self.indptr.device), self.counts)
+
+    @cached_property
+    def with_self_edges(self) -> "Block":
+        """The same block in which every destination aggregates itself too, as its first edge."""
+        own = torch.arange(self.num_destinations, device=self.indptr.device)
+        indptr = self.indptr + torch.arange(self.num_destinations + 1, device=self.indptr.device)
+        indices = torch.empty(self.num_edges + self.num_destinations, dtype=torch.int64, device=self.indptr.device)
+        indices[indptr[:-1]] = own
+        indices[torch.arange(self.num_edges, device=self.indptr.device) + self.edge_destinations + 1] = self.indices
+        return Block(indptr, indices, self.num_sources, self.degrees)
+
+    @cached_property
+    def transposed(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The edges grouped by source: indptr [sources + 1], their destinations [edges], their numbers [edges]."""
+        edges = torch.argsort(self.indices, stable=True)
+        indptr = torch.zeros(self.num_sources + 1, dtype=torch.int64, device=self.indptr.device)
+        torch.cumsum(torch.bincount(self.indices, minlength=self.num_sources), 0, out=indptr[1:])
+        return indptr, self.edge_destinations[edges], edges
+
+    def to(self, device: torch.device) -> "Block":
+        """The block on another device; itself where it lies there already."""
+        if self.indptr.device == device:
+            return self
+        move = [tensor.to(device, non_blocking=True) for tensor in (self.indptr, self.indices, self.degrees)]
+        return Block(move[0], move[1], self.num_sources, move[2])

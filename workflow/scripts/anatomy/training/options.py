@@ -1,0 +1,123 @@
+"""What a strategy, a model, training and profiling can be told: JSON-schema fragments (draft 2020-12), without torch.
+
+The configuration is checked against these fragments, and a run's specification again before training starts.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from anatomy.plugins import Plugins
+
+Fragment = dict[str, Any]
+"""An object schema's `properties` and `required`; whoever composes it closes it with `additionalProperties: false`."""
+
+STRATEGIES = Plugins("strategy", "anatomy.training.strategies", Path(__file__).parent / "strategies")
+"""Every way of training, by its `method`: one file each, whose constant `OPTIONS` is its fragment."""
+
+LAYERS = Plugins("layer", "anatomy.training.layers", Path(__file__).parent / "layers")
+"""Every kind of graph convolution: one file each, with a class `Layer`."""
+
+MODEL_OPTIONS: Fragment = {
+    "properties": {
+        "layer": {"enum": list(LAYERS), "description": "Kind of graph convolution."},
+        "num_layers": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 64,
+            "default": 2,
+            "description": "Number of layers.",
+        },
+        "hidden": {
+            "type": "integer",
+            "minimum": 1,
+            "default": 64,
+            "description": "Width of the hidden layers; for gat over all heads together, so a multiple of `heads`.",
+        },
+        "heads": {
+            "type": "integer",
+            "minimum": 1,
+            "default": 1,
+            "description": "Attention heads; only gat has more than 1.",
+        },
+        "dropout": {
+            "type": "number",
+            "minimum": 0,
+            "exclusiveMaximum": 1,
+            "default": 0.0,
+            "description": "Probability that a hidden activation is dropped in training.",
+        },
+    },
+    "required": ["layer"],
+}
+
+TRAINING_OPTIONS: Fragment = {
+    "properties": {
+        "learning_rate": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "default": 0.01,
+            "description": "Learning rate of Adam.",
+        },
+        "weight_decay": {
+            "type": "number",
+            "minimum": 0,
+            "default": 0.0,
+            "description": "L2 penalty that Adam applies.",
+        },
+        "warmup_epochs": {
+            "type": "integer",
+            "minimum": 0,
+            "default": 1,
+            "description": "First epochs that trained as the others do, but whose times no table uses.",
+        },
+        "evaluate_every": {
+            "type": "integer",
+            "minimum": 0,
+            "default": 1,
+            "description": "Epochs between evaluations; 0: only after the last epoch, which is always evaluated.",
+        },
+        "device": {"enum": ["cpu", "cuda"], "default": "cpu", "description": "Where the model runs; one GPU per rank."},
+        "communication": {
+            "enum": ["gloo", "nccl"],
+            "default": "gloo",
+            "description": "Transport between the ranks; nccl needs device cuda.",
+        },
+        "operators": {
+            "enum": ["dgl", "torch"],
+            "default": "dgl",
+            "description": "Backend of aggregation and sampling; torch is plain PyTorch.",
+        },
+        "threads_per_rank": {"type": "integer", "minimum": 1, "default": 1, "description": "Threads of each rank."},
+        "timeout_s": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "default": 600,
+            "description": "Seconds after which a run is ended.",
+        },
+        "keep_failures": {
+            "type": "boolean",
+            "default": True,
+            "description": "Whether a run that ends by the time limit or for want of memory is kept as data.",
+        },
+    },
+    "required": [],
+}
+
+PROFILE_OPTIONS: Fragment = {
+    "properties": {
+        "wait": {
+            "type": "integer",
+            "minimum": 0,
+            "default": 1,
+            "description": "Steps before the profiler is switched on.",
+        },
+        "warmup": {
+            "type": "integer",
+            "minimum": 0,
+            "default": 1,
+            "description": "Steps traced and thrown away, which take the profiler's own start-up cost.",
+        },
+        "active": {"type": "integer", "minimum": 1, "default": 4, "description": "Steps kept in the trace."},
+    },
+    "required": [],
+}

@@ -1,0 +1,109 @@
+"""Profiled runs: one Kineto trace per rank, of a stated window of steps."""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from anatomy.files import staged
+from anatomy.training.communication import Communicator
+from anatomy.training.results import PROFILE_MANIFEST, write_profile_manifest
+from anatomy.training.specification import ProfileSpecification
+from anatomy.training.strategies._base import Strategy
+
+
+class _WindowComplete(Exception):
+    """The window's last step is done."""
+
+
+class StepWindow:
+    """Steps `wait` (untraced), `warmup` (traced and thrown away), `active` (kept), and no more.
+
+    Steps are marked `ProfilerStep#n`, as torch.profiler's own schedule does; but here a mark covers a step and nothing
+    else: neither the profiler's start, after which the ranks wait for each other, nor evaluation.
+    """
+
+    def __init__(self, window: ProfileSpecification, communicator: Communicator, device: torch.device) -> None:
+        self._window = window
+        self._communicator = communicator
+        self._device = device
+        self._profiler: profile | None = None
+        self._done = 0
+        self.wall_s: list[float] = []
+
+    @property
+    def profiler(self) -> profile:
+        assert self._profiler is not None
+        return self._profiler
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """One step; leaves the training loop by an exception after the last."""
+        window = self._window
+        if self._done == window.wait and window.warmup:
+            self._start()
+        if self._done == window.wait + window.warmup:
+            if self._profiler is not None:
+                self._profiler.stop()
+            self._start()
+        with record_function(f"ProfilerStep#{self._done}"):
+            start = time.perf_counter()
+            yield
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+            elapsed_s = time.perf_counter() - start
+        self._done += 1
+        if self._done > window.wait + window.warmup:
+            self.wall_s.append(elapsed_s)
+        if self._done == window.wait + window.warmup + window.active:
+            raise _WindowComplete
+
+    def _start(self) -> None:
+        activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if self._device.type == "cuda" else [])
+        self._profiler = profile(activities=activities, record_shapes=True)
+        self._profiler.start()
+        self._communicator.wait_for_all()
+
+
+def profile_steps(strategy: Strategy, out: Path) -> None:
+    """Train until the window is full, evaluate once, and write every rank's trace to `out`.
+
+    As many epochs are trained as the window needs, whatever the specification's number.
+    """
+    started = time.perf_counter()
+    context = strategy.context
+    communicator = context.communicator
+    strategy.prepare()
+    window = StepWindow(context.specification.profile, communicator, context.device)
+    context.step = window.step
+    epoch = 0
+    try:
+        while True:
+            strategy.train_epoch(epoch)
+            epoch += 1
+    except _WindowComplete:
+        pass
+    strategy.evaluate()
+    window.profiler.stop()
+    if communicator.rank == 0:
+        logging.info("profiled %d steps, %.3f s each", len(window.wall_s), sum(window.wall_s) / len(window.wall_s))
+    _write(strategy, window, out, started)
+
+
+def _write(strategy: Strategy, window: StepWindow, out: Path, started: float) -> None:
+    """Every rank exports its trace into rank 0's stage; rank 0 adds the manifest when all have."""
+    communicator = strategy.context.communicator
+    if communicator.rank > 0:
+        window.profiler.export_chrome_trace(f"{communicator.broadcast(None)}/rank{communicator.rank}.json.gz")
+        communicator.gather(window.wall_s)
+    else:
+        with staged(out, PROFILE_MANIFEST) as stage:
+            communicator.broadcast(str(stage))
+            window.profiler.export_chrome_trace(str(stage / "rank0.json.gz"))
+            wall_s = communicator.gather(window.wall_s)
+            write_profile_manifest(stage, strategy.context, wall_s, time.perf_counter() - started)
+    communicator.wait_for_all()

@@ -1,0 +1,169 @@
+"""The files that runs leave: `timed/` with its metrics, `profiled/` with its manifest, and those of failed runs."""
+
+import platform
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import psutil
+
+from anatomy.files import staged, write_json
+from anatomy.program import versions
+from anatomy.training.specification import RunSpecification
+
+TIMED_MANIFEST = "metrics.json"
+PROFILE_MANIFEST = "manifest.json"
+MANIFESTS = {"timed": TIMED_MANIFEST, "profiled": PROFILE_MANIFEST}
+
+EPOCH_COLUMNS = {
+    "rank": "int32",
+    "epoch": "int32",
+    "warmup": "bool",
+    "steps": "int32",
+    "train_nodes": "int64",
+    "wall_s": "float64",
+    "eval_s": "float64",
+    "loss": "float64",
+    "train_accuracy": "float64",
+    "val_accuracy": "float64",
+    "test_accuracy": "float64",
+    "sent_features_bytes": "int64",
+    "sent_requests_bytes": "int64",
+    "sent_activations_bytes": "int64",
+    "sent_gradients_bytes": "int64",
+    "sent_weights_bytes": "int64",
+    "remote_nodes": "int64",
+    "peak_memory_bytes": "int64",
+}
+ACCESS_COLUMNS = {"rank": "int32", "epoch": "int32", "node": "int64", "count": "int32"}
+
+
+def write_timed(strategy: Any, out: Path, gathered: list[dict[str, Any]], seconds: float) -> None:
+    """Write a completed timed run. `gathered`: per rank its epochs, accesses and bytes outside of epochs."""
+    context = strategy.context
+    epochs = [row for rank in gathered for row in rank["epochs"]]
+    _share_accuracies(epochs)
+    last = max((row for row in epochs if row["rank"] == 0), key=lambda row: row["epoch"])
+    metrics = _manifest("metrics", context.specification, "completed", None) | {
+        "num_train_nodes": context.graph.manifest["split"]["train"],
+        "model_parameters": context.model.num_parameters,
+        "layer_dims": context.model.widths,
+        "predicted": vars(strategy.predict()),
+        "setup_sent_bytes": _added(rank["setup"] for rank in gathered),
+        "evaluation_sent_bytes": _added(rank["evaluation"] for rank in gathered),
+        "final": {key: last[key] for key in ("loss", "train_accuracy", "val_accuracy", "test_accuracy")},
+        "weights_sha256": context.model.weights_sha256(),
+        "seconds": round(seconds, 3),
+        "peak_memory_bytes": max(row["peak_memory_bytes"] for row in epochs),
+    }
+    with staged(out, TIMED_MANIFEST) as stage:
+        _write_table(
+            stage / "epochs.parquet", EPOCH_COLUMNS, {name: [row[name] for row in epochs] for name in EPOCH_COLUMNS}
+        )
+        _write_table(stage / "accesses.parquet", ACCESS_COLUMNS, _access_columns(gathered))
+        write_json(stage / TIMED_MANIFEST, metrics)
+
+
+def write_profile_manifest(stage: Path, context: Any, wall_s: list[list[float]], seconds: float) -> None:
+    """Write the manifest beside the traces of a completed profiled run; `wall_s`: per rank, of each active step."""
+    specification = context.specification
+    manifest = _manifest("profile", specification, "completed", None) | {
+        "steps": vars(specification.profile),
+        "first_step": specification.profile.wait + specification.profile.warmup,
+        "wall_s": wall_s,
+        "traces": [f"rank{rank}.json.gz" for rank in range(specification.ranks)],
+        "seconds": round(seconds, 3),
+    }
+    write_json(stage / PROFILE_MANIFEST, manifest)
+
+
+def write_failed(
+    specification: RunSpecification, out: Path, mode: str, status: str, reason: str, seconds: float
+) -> None:
+    """Write the result of a run that ended for a reason of its own: the status, the reason, and no measurement."""
+    kind = "metrics" if mode == "timed" else "profile"
+    manifest = _manifest(kind, specification, status, reason) | {"seconds": round(seconds, 3)}
+    with staged(out, MANIFESTS[mode]) as stage:
+        if mode == "timed":
+            manifest |= {"predicted": {}, "setup_sent_bytes": {}, "evaluation_sent_bytes": {}, "final": {}}
+            for name, columns in (("epochs", EPOCH_COLUMNS), ("accesses", ACCESS_COLUMNS)):
+                _write_table(stage / f"{name}.parquet", columns, {column: [] for column in columns})
+        write_json(stage / MANIFESTS[mode], manifest)
+
+
+def _manifest(kind: str, specification: RunSpecification, status: str, reason: str | None) -> dict[str, Any]:
+    training = specification.training
+    packages = ["torch", "numpy", *(["dgl"] if training.operators == "dgl" else [])]
+    return {
+        "kind": kind,
+        "run": specification.run,
+        "status": status,
+        "reason": reason,
+        "epochs": specification.strategy["epochs"],
+        "ranks": specification.ranks,
+        "threads_per_rank": training.threads_per_rank,
+        "device": training.device,
+        "communication": training.communication,
+        "operators": training.operators,
+        "machine": describe_machine(),
+        "versions": versions(*packages),
+    }
+
+
+def describe_machine() -> dict[str, Any]:
+    """The machine that this runs on."""
+    cpu = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
+        if line.startswith("model name"):
+            cpu = line.split(":", 1)[1].strip()
+            break
+    return {
+        "cpu": cpu,
+        "cores": len(psutil.Process().cpu_affinity()),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def _share_accuracies(epochs: list[dict[str, Any]]) -> None:
+    """Give every rank's rows the accuracies, which are the model's and known to rank 0 alone."""
+    known = {row["epoch"]: row for row in epochs if row["rank"] == 0}
+    for row in epochs:
+        row |= {key: value for key, value in known[row["epoch"]].items() if key.endswith("_accuracy")}
+
+
+def _added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    rows = list(counts)
+    return {kind: sum(row[kind] for row in rows) for kind in rows[0]}
+
+
+def _access_columns(gathered: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    parts = [part for rank in gathered for part in rank["accesses"]]
+    lengths = [len(part["node"]) for part in parts]
+    return {
+        "rank": np.repeat([part["rank"] for part in parts], lengths),
+        "epoch": np.repeat([part["epoch"] for part in parts], lengths),
+        "node": np.concatenate([part["node"] for part in parts]),
+        "count": np.concatenate([part["count"] for part in parts]),
+    }
+
+
+def _write_table(path: Path, columns: Mapping[str, str], values: Mapping[str, Any]) -> None:
+    """Write columns of the given types; None becomes null."""
+    import pyarrow as pa  # only rank 0 writes
+    from pyarrow import parquet
+
+    arrays = [_arrow_array(pa, np.asarray(values[name]), dtype) for name, dtype in columns.items()]
+    parquet.write_table(pa.Table.from_arrays(arrays, names=list(columns)), path)
+
+
+def _arrow_array(pa: ModuleType, values: np.ndarray, dtype: str) -> Any:
+    """An Arrow array from its buffers; `pa.array` would import pandas, which costs a second of every run."""
+    missing = np.array([value is None for value in values]) if values.dtype == object else np.zeros(len(values), bool)
+    filled = np.where(missing, 0, values).astype(dtype)
+    data = np.packbits(filled, bitorder="little") if dtype == "bool" else filled
+    validity = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
+    types = {"bool": pa.bool_(), "int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64()}
+    return pa.Array.from_buffers(types[dtype], len(filled), [validity, pa.py_buffer(data)])

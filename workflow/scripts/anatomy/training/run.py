@@ -1,0 +1,130 @@
+"""What one rank does from start to end, in either mode: read as the run's outline.
+
+Timed runs write `epochs.parquet`, `accesses.parquet` and `metrics.json`; profiled runs `rank{r}.json.gz` and
+`manifest.json`. Rank 0 writes, and only after every rank has come to the end.
+"""
+
+import logging
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from anatomy.errors import StudyError
+from anatomy.graphs.store import Graph, open_graph
+from anatomy.partitions.store import Partition, open_partition
+from anatomy.training.communication import Communicator
+from anatomy.training.gradients import EXTRA_VALUES, GradientSynchroniser
+from anatomy.training.model import Model
+from anatomy.training.operators import load_operators
+from anatomy.training.optimizer import Adam, FlatParameters
+from anatomy.training.options import STRATEGIES
+from anatomy.training.profiled import profile_steps
+from anatomy.training.sampling import generator_for
+from anatomy.training.specification import RunSpecification, read_specification
+from anatomy.training.strategies._base import Context, Strategy
+from anatomy.training.timed import time_epochs
+
+MODES = {"timed": time_epochs, "profiled": profile_steps}
+GROUP_TIMEOUT_S = 300
+"""Longest that a rank waits in a collective for the others; the launcher ends a run with a dead rank long before."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a run reads, opened and checked."""
+
+    specification: RunSpecification
+    graph: Graph
+    partition: Partition
+
+    def check_ranks(self) -> None:
+        """Raise StudyError unless as many processes were started as the specification has ranks."""
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        if size != self.specification.ranks:
+            raise StudyError(
+                f"{self.specification.path}: ranks: found {self.specification.ranks}, but {size} process(es) were "
+                f"started; start torchrun with --nproc-per-node {self.specification.ranks}"
+            )
+
+
+def open_inputs(spec: Path, graph: Path, partition: Path) -> Inputs:
+    """Open everything that a run reads and check that it belongs together.
+
+    Raises StudyError where a setting is wrong, an input damaged, or the partition another graph's or of another size.
+    """
+    specification = read_specification(spec)
+    opened = open_graph(graph)
+    parts = open_partition(partition, opened)
+    if specification.graph != opened.name:
+        raise StudyError(
+            f"{spec}: graph: found {specification.graph!r}, but {graph} holds {opened.name!r}; name that graph"
+        )
+    if parts.num_parts != specification.ranks:
+        raise StudyError(
+            f"{spec}: ranks: found {specification.ranks}, but {partition} has {parts.num_parts} parts; every rank "
+            "trains one part, so the two must be equal"
+        )
+    if opened.manifest["split"]["train"] == 0:
+        raise StudyError(f"{graph}: found no training node; give the graph a split with training nodes")
+    if specification.training.device == "cuda" and torch.cuda.device_count() < 1:
+        raise StudyError(f"{spec}: training.device: found 'cuda', but torch sees no GPU here; use 'cpu'")
+    return Inputs(specification, opened, parts)
+
+
+def train(inputs: Inputs, out: Path, mode: str, init_method: str) -> Model:
+    """Run this rank: join the others, build the model, train and write; returns the trained model."""
+    specification = inputs.specification
+    torch.set_num_threads(specification.training.threads_per_rank)
+    communicator, device = join_ranks(specification, init_method)
+    context = _context(inputs, communicator, device)
+    strategy: Strategy = STRATEGIES[specification.strategy["method"]].load().Strategy(context)
+    if communicator.rank == 0:
+        logging.info("%s: %s, %d rank(s)", specification.run, mode, communicator.size)
+    MODES[mode](strategy, out)
+    return context.model
+
+
+def join_ranks(specification: RunSpecification, init_method: str) -> tuple[Communicator, torch.device]:
+    """This rank's transport and device. Rank and number of ranks come from the environment, as torchrun sets them.
+
+    The process group is never destroyed: torch 2.2 joins Gloo's threads with the interpreter's lock held, for which
+    such a thread may be waiting to drop its last tensor, and both wait for ever. It ends with the process.
+    """
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    training = specification.training
+    device = torch.device("cpu")
+    if training.device == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    if size == 1:
+        return Communicator(device=device if training.communication == "nccl" else "cpu"), device
+    limit = timedelta(seconds=min(training.timeout_s, GROUP_TIMEOUT_S))
+    if not dist.is_initialized():
+        dist.init_process_group(
+            training.communication, init_method=init_method, timeout=limit, world_size=size, rank=rank
+        )
+    transport = device if training.communication == "nccl" else torch.device("cpu")
+    return Communicator(rank, size, transport), device
+
+
+def _context(inputs: Inputs, communicator: Communicator, device: torch.device) -> Context:
+    specification, graph = inputs.specification, inputs.graph
+    training = specification.training
+    model = Model(specification.model, graph.num_features, graph.num_classes, specification.seed).to(device)
+    parameters = FlatParameters(model, EXTRA_VALUES)
+    torch.manual_seed(generator_for(specification.seed, communicator.rank).initial_seed())
+    return Context(
+        specification=specification,
+        graph=graph,
+        partition=inputs.partition,
+        communicator=communicator,
+        operators=load_operators(training.operators),
+        device=device,
+        model=model,
+        optimizer=Adam(parameters, training.learning_rate, training.weight_decay),
+        gradients=GradientSynchroniser(parameters, communicator),
+    )

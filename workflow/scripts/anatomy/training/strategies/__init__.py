@@ -1,0 +1,1 @@
+"""How training is distributed: one file per strategy, each with the three calls of `strategy.Strategy`."""

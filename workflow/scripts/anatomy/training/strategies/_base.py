@@ -1,0 +1,91 @@
+"""What every strategy offers, and what it is given."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from anatomy.graphs.store import Graph
+from anatomy.partitions.store import Partition
+from anatomy.phases import Phase
+from anatomy.training.annotations import phase
+from anatomy.training.communication import Communicator
+from anatomy.training.gradients import GradientSynchroniser
+from anatomy.training.model import Model
+from anatomy.training.operators.base import Operators
+from anatomy.training.optimizer import Adam
+from anatomy.training.specification import RunSpecification
+
+
+@dataclass
+class Context:
+    """What a rank trains with. `step` is entered around every step; profiling hangs on it."""
+
+    specification: RunSpecification
+    graph: Graph
+    partition: Partition
+    communicator: Communicator
+    operators: Operators
+    device: torch.device
+    model: Model
+    optimizer: Adam
+    gradients: GradientSynchroniser
+    step: Callable[[], AbstractContextManager[None]] = field(default=nullcontext)
+
+    def update(self, loss_sum: torch.Tensor | None, num_seed_nodes: int) -> tuple[float, int]:
+        """Backward, synchronise, optimise; returns the summed loss and number of seed nodes over all ranks."""
+        self.gradients.backward(loss_sum, num_seed_nodes)
+        summed = self.gradients.synchronise()
+        with phase(Phase.OPTIMIZE):
+            self.optimizer.step()
+        return summed
+
+
+@dataclass
+class EpochResult:
+    """`train_nodes`: this rank's seed nodes; `loss`: mean over those of all ranks; `remote_nodes`: rows fetched."""
+
+    steps: int
+    train_nodes: int
+    loss: float
+    remote_nodes: int = 0
+
+
+@dataclass(frozen=True)
+class PredictedBytes:
+    """Bytes sent by all ranks together, from the partition and the model alone; None where there is no closed form."""
+
+    sent_activations_bytes_per_epoch: int | None = None
+    sent_gradients_bytes_per_epoch: int | None = None
+    sent_weights_bytes_per_epoch: int | None = None
+    sent_features_bytes_once: int | None = None
+
+
+class Strategy(ABC):
+    """One way of training. All ranks make the same calls in the same order, whatever their parts hold."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Load this rank's part; what is sent now is counted as set-up."""
+
+    @abstractmethod
+    def train_epoch(self, epoch: int, record_accesses: bool = False) -> EpochResult:
+        """Train one epoch; with `record_accesses` the remote nodes fetched are kept for `accesses`."""
+
+    @abstractmethod
+    def evaluate(self) -> dict[str, float | None]:
+        """Accuracy by split (`train`, `val`, `test`) with all neighbours, on rank 0; None for a split without nodes."""
+
+    @abstractmethod
+    def predict(self) -> PredictedBytes:
+        """Closed forms of what this strategy sends."""
+
+    def accesses(self) -> tuple[np.ndarray, np.ndarray]:
+        """Remote nodes fetched in the recorded epoch, int64, and how many times, int32; none by default."""
+        return np.empty(0, np.int64), np.empty(0, np.int32)

@@ -1,0 +1,120 @@
+"""Neighbour-sampled mini-batches: every rank trains on the training nodes of its own part, all ranks step together.
+
+The graph's structure is mapped by every rank, its features are partitioned; each batch's features come in one exchange.
+In a step in which a rank has no seed nodes left it still answers requests and adds zeros to the gradients.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from anatomy.graphs.splits import TRAIN
+from anatomy.phases import Phase
+from anatomy.training.annotations import phase
+from anatomy.training.communication import ring_bytes
+from anatomy.training.evaluation import Evaluator
+from anatomy.training.features import FeatureStore
+from anatomy.training.gradients import EXTRA_VALUES
+from anatomy.training.parts import local_part, mapped_tensor
+from anatomy.training.sampling import NeighbourSampler, generator_for
+from anatomy.training.strategies._base import EpochResult, PredictedBytes
+from anatomy.training.strategies._base import Strategy as Base
+
+OPTIONS: dict[str, Any] = {
+    "properties": {
+        "epochs": {"type": "integer", "minimum": 1, "description": "Epochs to train, warm-up included."},
+        "fanouts": {
+            "type": "array",
+            "items": {"type": "integer", "anyOf": [{"minimum": 1}, {"const": -1}]},
+            "minItems": 1,
+            "description": "Neighbours sampled per node and layer, from the input layer to the output layer; -1: all.",
+        },
+        "batch_size": {"type": "integer", "minimum": 1, "description": "Seed nodes per rank and step."},
+    },
+    "required": ["epochs", "fanouts", "batch_size"],
+}
+
+
+class Strategy(Base):
+    """See the module."""
+
+    def prepare(self) -> None:
+        context = self.context
+        options, graph, communicator = context.specification.strategy, context.graph, context.communicator
+        self._batch_size = options["batch_size"]
+        self._seed_nodes = torch.from_numpy(self._training_nodes(communicator.rank))
+        self._steps = self._num_steps()
+        self._labels = mapped_tensor(graph.labels)
+        self._sampler = NeighbourSampler(
+            context.operators, mapped_tensor(graph.indptr), mapped_tensor(graph.indices), options["fanouts"]
+        )
+        part = local_part(graph, context.partition, communicator.rank)
+        capacity = min(graph.num_nodes - part.num_own, self._largest_input()) if communicator.size > 1 else 0
+        self._store = FeatureStore(graph.features, context.partition.assignment, part.nodes, communicator, capacity)
+        self._evaluator = Evaluator(context, part)
+
+    def train_epoch(self, epoch: int, record_accesses: bool = False) -> EpochResult:
+        context = self.context
+        context.model.train()
+        self._store.record_accesses(record_accesses)
+        self._store.remote_nodes = 0
+        generator = generator_for(context.specification.seed, context.communicator.rank, epoch)
+        shuffled = self._seed_nodes[torch.randperm(self._seed_nodes.shape[0], generator=generator)]
+        loss_sum, count = 0.0, 0
+        for step in range(self._steps):
+            with context.step():
+                seeds = shuffled[step * self._batch_size : (step + 1) * self._batch_size]
+                step_loss, step_count = context.update(self._loss(seeds, generator), seeds.shape[0])
+                loss_sum, count = loss_sum + step_loss, count + step_count
+        return EpochResult(self._steps, shuffled.shape[0], loss_sum / count, self._store.remote_nodes)
+
+    def evaluate(self) -> dict[str, float | None]:
+        return self._evaluator.accuracies(self._store.own_rows)
+
+    def accesses(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._store.accesses()
+
+    def predict(self) -> PredictedBytes:
+        size = self.context.communicator.size
+        payload = 4 * (self.context.model.num_parameters + EXTRA_VALUES)
+        return PredictedBytes(
+            sent_weights_bytes_per_epoch=self._num_steps()
+            * sum(ring_bytes(payload, rank, size) for rank in range(size))
+        )
+
+    def _loss(self, seeds: torch.Tensor, generator: torch.Generator) -> torch.Tensor | None:
+        """Summed loss of a batch, None without seed nodes; takes part in the feature exchange in either case."""
+        context = self.context
+        if seeds.shape[0] == 0:
+            self._store.fetch(seeds)
+            return None
+        with phase(Phase.SAMPLE):
+            batch = self._sampler.sample(seeds, generator)
+        rows = self._store.gather(self._store.fetch(batch.input_nodes))
+        with phase(Phase.COPY):
+            rows = rows.to(context.device, non_blocking=True)
+            labels = self._labels[seeds].to(context.device, non_blocking=True)
+            blocks = [block.to(context.device) for block in batch.blocks]
+        for index, block in enumerate(blocks):
+            rows = context.model.layer(index, context.operators, block, rows)
+        with phase(Phase.LOSS):
+            return functional.cross_entropy(rows, labels, reduction="sum")
+
+    def _training_nodes(self, rank: int) -> np.ndarray:
+        graph, assignment = self.context.graph, self.context.partition.assignment
+        return np.flatnonzero((np.asarray(graph.split) == TRAIN) & (np.asarray(assignment) == rank))
+
+    def _num_steps(self) -> int:
+        """Steps of an epoch: those of the rank with the most training nodes."""
+        most = max(len(self._training_nodes(rank)) for rank in range(self.context.communicator.size))
+        return math.ceil(most / self.context.specification.strategy["batch_size"])
+
+    def _largest_input(self) -> int:
+        """The most input nodes that a batch can have."""
+        fanouts = self.context.specification.strategy["fanouts"]
+        if min(fanouts) < 0:
+            return self.context.graph.num_nodes
+        return self._batch_size * math.prod(fanout + 1 for fanout in fanouts)

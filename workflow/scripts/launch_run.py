@@ -1,0 +1,30 @@
+"""Train one run on this machine, with one process per rank, and measure or profile it.
+
+  launch_run.py --spec run.json --graph DIR --partition DIR --out results/runs/R/timed
+  launch_run.py --spec run.json --graph DIR --partition DIR --out results/runs/R/profiled --mode profiled
+
+Ends with status 0 when --out holds a result. That may say that the run had no memory or no time left, where its
+specification sets keep_failures; any other failure is printed, first error first, and ends with status 1.
+"""
+
+from pathlib import Path
+
+from anatomy.program import parser_for, run_program
+from anatomy.training.launch import run_launcher
+
+
+def main() -> None:
+    parser = parser_for(__doc__)
+    parser.add_argument("--spec", type=Path, required=True, help="the run's specification, run.json")
+    parser.add_argument("--graph", type=Path, required=True, help="folder of the graph")
+    parser.add_argument("--partition", type=Path, required=True, help="folder of its partition, with one part per rank")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the results")
+    parser.add_argument(
+        "--mode", choices=["timed", "profiled"], default="timed", help="measure all epochs, or trace some steps"
+    )
+    arguments = parser.parse_args()
+    run_launcher(arguments.spec, arguments.graph, arguments.partition, arguments.out, arguments.mode)
+
+
+if __name__ == "__main__":
+    run_program(main)
