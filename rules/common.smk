@@ -31,7 +31,7 @@ try:
     if workflow.is_main_process and not workflow.dryrun:
         session.hold(Path(config["results"]))
 except StudyError as error:
-    raise WorkflowError(str(error)) from None
+    sys.exit(f"error: {error}")
 
 session.put_python_first()
 if workflow.local_exec:

@@ -217,10 +217,25 @@ def test_nobody_listens(tmp_path: Path, waits: list[float]) -> None:
         download("http://127.0.0.1:9/a.zip", tmp_path / "a.zip", patience=QUICK)
 
 
-@pytest.mark.parametrize("url", ["ftp://127.0.0.1/a.zip", "file:///etc/passwd", "a.zip"])
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1/a.zip", "a.zip"])
 def test_other_kinds_of_addresses_are_refused(tmp_path: Path, url: str) -> None:
-    with pytest.raises(StudyError, match="expected http:// or https://"):
+    with pytest.raises(StudyError, match="expected http://, https:// or file:"):
         download(url, tmp_path / "a.zip")
+
+
+def test_a_mirror_on_a_disk_is_copied_whole_or_not_at_all(tmp_path: Path) -> None:
+    source, target = tmp_path / "a file.txt", tmp_path / "out" / "a.txt"
+    source.write_bytes(b"0 1\n")
+    assert download(source.as_uri(), target, sha256=hashlib.sha256(b"0 1\n").hexdigest()).read_bytes() == b"0 1\n"
+    target.unlink()
+    for content, fault in ((b"", "an empty file"), (b"0 2\n", "SHA-256"), (b"<html>", "HTML page")):
+        source.write_bytes(content)
+        with pytest.raises(StudyError, match=fault):
+            download(source.as_uri(), target, sha256=hashlib.sha256(b"0 1\n").hexdigest())
+        assert not target.exists()
+    source.unlink()
+    with pytest.raises(StudyError, match="found no file"):
+        download(source.as_uri(), target)
 
 
 def test_progress_is_told(fetch: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

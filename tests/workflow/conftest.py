@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ENTRIES = ("Snakefile", "rules", "workflow", "profiles", "config", "envs")
+ENTRIES = ("Snakefile", "rules", "workflow", "profiles", "config", "envs", "tests/data")
 
 
 class Checkout:
@@ -20,6 +20,7 @@ class Checkout:
         root.mkdir(parents=True)
         for name in ENTRIES:
             source = ROOT / name
+            (root / name).parent.mkdir(exist_ok=True)
             if source.is_dir():
                 shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:

@@ -43,7 +43,7 @@ def test_results_are_there_and_nothing_is_half_written(finished):
     assert verdict == "inconclusive", "one repetition is no evidence"
     assert [path for path in results.rglob("*") if "partial" in path.name] == []
     built_elsewhere = {path.name for path in checkout.root.iterdir()} - {"results", ".snakemake"}
-    assert built_elsewhere == {"Snakefile", "rules", "workflow", "profiles", "config", "envs"}
+    assert built_elsewhere == {"Snakefile", "rules", "workflow", "profiles", "config", "envs", "tests"}
 
 
 @pytest.mark.slow

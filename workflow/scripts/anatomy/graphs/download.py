@@ -1,4 +1,4 @@
-"""Fetching a file over HTTP so that it arrives whole, or fails in one sentence.
+"""Fetching a file, mostly over HTTP, so that it arrives whole, or fails in one sentence.
 
 What has arrived is kept in a partial file, and continued from there: after a cut, a stall, an error of the server, or
 by the next call. Nothing is ever asked on the terminal, no wait is without end, and what arrives is inspected before
@@ -13,6 +13,7 @@ import os
 import shutil
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,10 +48,8 @@ def download(
     patience ends.
     """
     patience = patience or Patience()
-    if not url.startswith(("http://", "https://")):
-        raise StudyError(
-            f"{url}: found an address of another kind, expected http:// or https://; use a path for local files"
-        )
+    if not url.startswith(("http://", "https://", "file:")):
+        raise StudyError(f"{url}: found an address of another kind, expected http://, https:// or file:; change it")
     if target.exists():
         fault = _fault(target, sha256, inspect)
         if fault is None:
@@ -61,11 +60,25 @@ def download(
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     with _locked(partial) as file:
-        _persist(_Partial(url, partial, file, patience), sha256, inspect)
+        if url.startswith("file:"):
+            _copy_local(url, partial, sha256, inspect)
+        else:
+            _persist(_Partial(url, partial, file, patience), sha256, inspect)
         partial.replace(target)
     _facts(partial).unlink(missing_ok=True)
     log.info("fetch %s: done, %.1f MB", target, target.stat().st_size / 1e6)
     return target
+
+
+def _copy_local(url: str, partial: Path, sha256: str | None, inspect: Inspect | None) -> None:
+    """Copy what a `file:` address names, as from a mirror on a shared disk. Raises StudyError where it is not whole."""
+    path = Path(urllib.request.url2pathname(urllib.parse.urlsplit(url).path))
+    if not path.is_file():
+        raise StudyError(f"{url}: found no file {path}; correct the address")
+    shutil.copyfile(path, partial)
+    if (fault := _fault(partial, sha256, inspect)) is not None:
+        partial.unlink()
+        raise StudyError(f"{url}: found {fault}, expected the whole file; put it there again or correct the address")
 
 
 def _persist(partial: "_Partial", sha256: str | None, inspect: Inspect | None) -> None:

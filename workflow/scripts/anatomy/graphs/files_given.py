@@ -16,7 +16,7 @@ def file_options(prefix: str, what: str) -> dict[str, dict[str, Any]]:
         f"{prefix}path": {"type": "string", "minLength": 1, "description": f"local file of {what}"},
         f"{prefix}url": {
             "type": "string",
-            "pattern": "^https?://.+",
+            "pattern": "^(https?://|file:).+",
             "description": f"address of {what}, instead of a path; needs {prefix}sha256",
         },
         f"{prefix}sha256": _SHA256

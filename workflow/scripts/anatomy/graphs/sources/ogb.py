@@ -36,7 +36,7 @@ _PROPERTIES = {
     "dataset": {"type": "string", "enum": list(SIZES), "description": "name of the dataset"},
     "mirror": {
         "type": "string",
-        "pattern": "^https?://.+",
+        "pattern": "^(https?://|file:).+",
         "description": "address of a folder that holds the archive, instead of ogb's own server",
     },
     "archive": {
