@@ -1,5 +1,6 @@
 """The test study from its first rule to its report, and what a later call does."""
 
+import contextlib
 import json
 import os
 import re
@@ -9,7 +10,9 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
+import yaml
 
 TEST = ("--configfile", "config/test.yaml", "--cores", "2")
 
@@ -29,9 +32,13 @@ def test_every_rule_ran(finished):
 @pytest.mark.slow
 def test_the_terminal_tells_how_far_it_is(finished):
     _, said = finished
-    assert re.search(r"\d+ of \d+ steps \(\d+%\) done", said)
+    started = re.findall(r"^\d\d:\d\d:\d\d +(\d+) of (\d+) done   \S", said, re.MULTILINE)
+    jobs = int(re.search(r"^total +(\d+)$", said, re.MULTILINE).group(1))
+    assert {int(total) for _, total in started} == {jobs}
+    assert [int(done) for done, _ in started] == sorted(int(done) for done, _ in started)
+    assert re.search(rf"{jobs} of {jobs} done$", said, re.MULTILINE)
     assert "train tiny.metis-2.minibatch.sage.s0" in said
-    assert "$(dirname" not in said, "no wall of shell commands"
+    assert len(said.splitlines()) < 2 * jobs, "a line for each job, no wall of rules"
 
 
 @pytest.mark.slow
@@ -124,6 +131,63 @@ def test_later_stages_run_without_torch_and_dgl(finished, tmp_path):
     assert not {"train_run", "profile_run", "build_graph", "partition_graph"} & ran
 
 
+def processes_in(folder):
+    """Command lines of the processes that work in a folder."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.cwd() == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.cmdline())
+    return found
+
+
+@pytest.mark.slow
+def test_a_mistake_in_the_configuration_is_one_message(finished):
+    checkout, _ = finished
+    result = checkout.snakemake(*TEST, "--config", "figurs=1")
+    assert result.returncode == 1
+    assert "Traceback" not in result.stdout
+    message = result.stdout[result.stdout.index("error: ") :]
+    assert message.startswith(
+        "error: config/test.yaml: 1 mistake(s)\n  (top level): unknown key 'figurs', did you mean 'figures'?"
+    )
+
+
+@pytest.mark.slow
+def test_a_failed_job_shows_its_log_and_stops_no_other(finished, tmp_path):
+    """A graph whose features were damaged: what trains on it says so, the rest of the study is built."""
+    checkout, _ = finished
+    copy = type(checkout).__new__(type(checkout))
+    copy.root = tmp_path / "copy"
+    shutil.copytree(checkout.root, copy.root)
+    results = copy.root / "results" / "test"
+    features = results / "graphs" / "cliques" / "features.npy"
+    features.write_bytes(features.read_bytes()[:-4])
+    (results / "partitions" / "cliques" / "single-1" / "partition.json").unlink()
+    (results / "figures" / "phases.pdf").unlink()
+    result = copy.snakemake(*TEST)
+    assert result.returncode == 1
+    assert re.search(r"FAILED: \S+\n.*logs/\S+cliques", result.stdout)
+    assert "error: results/test/graphs/cliques/features.npy: damaged" in result.stdout
+    assert "Traceback" not in result.stdout
+    assert not (results / "partitions" / "cliques" / "single-1" / "partition.json").exists()
+    assert (results / "figures" / "phases.pdf").exists()
+
+
+@pytest.mark.slow
+def test_the_default_profile_leaves_another_profile_its_say(finished, tmp_path):
+    checkout, _ = finished
+    profile = tmp_path / "site"
+    profile.mkdir()
+    (profile / "config.yaml").write_text("configfile: config/test.yaml\nexecutor: slurm\njobs: 3\n")
+    result = checkout.snakemake("--profile", str(profile), "--dry-run", "--forceall")
+    assert result.returncode == 0, result.stdout
+    assert "tiny.metis-2" in result.stdout
+    default = yaml.safe_load((checkout.root / "profiles" / "default" / "config.yaml").read_text())
+    where = {"executor", "jobs", "configfile", "resources", "default-resources", "set-resources", "set-threads"}
+    assert not where & default.keys()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("after_s", [4, 9])
 def test_after_kill_the_next_call_carries_on(finished, tmp_path, after_s):
@@ -137,6 +201,10 @@ def test_after_kill_the_next_call_carries_on(finished, tmp_path, after_s):
     assert process.poll() is None, "killed in the middle, not after the end"
     process.send_signal(signal.SIGKILL)
     process.wait()
+    end = time.monotonic() + 15
+    while jobs := processes_in(fresh.root):
+        assert time.monotonic() < end, f"jobs outlive their study: {jobs}"
+        time.sleep(0.1)
     result = fresh.snakemake(*TEST)
     assert result.returncode == 0, result.stdout
     assert (fresh.root / "results" / "test" / "report.html").is_file()

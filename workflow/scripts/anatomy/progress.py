@@ -14,15 +14,13 @@ from typing import Any
 from snakemake.logging import DefaultFormatter, show_logs
 from snakemake_interface_logger_plugins.common import LogEvent
 
+_EVENTS_NOT_NEWS = (LogEvent.JOB_STARTED, LogEvent.RESOURCES_INFO)
 _NOT_NEWS = (
     "Select jobs to execute",
     "Assuming unrestricted shared filesystem",
     "Using workflow specific profile",
     "Building DAG of jobs",
     "Using shell:",
-    "Provided cores:",
-    "Rules claiming more threads",
-    "Provided resources:",
     "Conda environments: ignored",
     "Complete log(s)",
 )
@@ -38,7 +36,9 @@ class ProgressFormatter(DefaultFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         event = getattr(record, "event", None)
-        if event is LogEvent.JOB_STARTED or (event is None and _is_not_news(str(record.msg))):
+        if event in (LogEvent.JOB_STARTED, LogEvent.RESOURCES_INFO) or (
+            event is None and _is_not_news(str(record.msg))
+        ):
             return ""
         return super().format(record)
 

@@ -13,9 +13,10 @@ from anatomy.files import save_array, staged, write_json
 from anatomy.graphs.store import Graph, check_graph, open_graph
 from anatomy.partitions import PARTITIONERS
 from anatomy.partitions.adjacency import Adjacency
+from anatomy.partitions.checks import check_assignment
 from anatomy.partitions.options import complete_options
 from anatomy.partitions.quality import measure
-from anatomy.partitions.repair import check_assignment, fill_empty_parts
+from anatomy.partitions.repair import fill_empty_parts
 from anatomy.partitions.store import MANIFEST
 from anatomy.program import measured, versions
 

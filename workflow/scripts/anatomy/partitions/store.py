@@ -9,7 +9,7 @@ import numpy as np
 from anatomy.errors import StudyError
 from anatomy.files import open_array, read_json
 from anatomy.graphs.store import Graph
-from anatomy.partitions.repair import check_assignment
+from anatomy.partitions.checks import check_assignment
 
 MANIFEST = "partition.json"
 REMEDY = "partition the graph again"

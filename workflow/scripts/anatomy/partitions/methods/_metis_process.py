@@ -16,7 +16,8 @@ import numpy as np
 from anatomy.graphs.store import Graph, open_graph
 from anatomy.partitions.adjacency import Adjacency, canonical, entry_blocks
 from anatomy.partitions.balance import groups_of, level
-from anatomy.partitions.repair import check_assignment, fill_empty_parts
+from anatomy.partitions.checks import check_assignment
+from anatomy.partitions.repair import fill_empty_parts
 
 ENTRIES_IN_ALL = 8_000_000
 """Stored edges that METIS may work through with different seeds unless told how often to try: seconds, not minutes."""
