@@ -28,7 +28,7 @@ try:
     config = check_configuration(
         config, ", ".join(os.path.relpath(file) for file in workflow.overwrite_configfiles or ["config/study.yaml"])
     )
-    if workflow.is_main_process and not workflow.dryrun:
+    if workflow.is_main_process and not workflow.output_settings.dryrun:
         session.hold(Path(config["results"]))
 except StudyError as error:
     sys.exit(f"error: {error}")
@@ -40,7 +40,7 @@ if workflow.local_exec:
     # study of a hundred jobs that takes a quarter of a core away from the runs that are being measured.
     if workflow.scheduling_settings is not None:
         workflow.scheduling_settings.max_jobs_per_timespan = None
-if workflow.is_main_process and not workflow.dryrun and not workflow.output_settings.verbose:
+if workflow.is_main_process and not workflow.output_settings.dryrun and not workflow.output_settings.verbose:
     show_progress(logger)
 
 RESULTS = config["results"]

@@ -96,7 +96,7 @@ def test_a_run_leaves_its_result_and_says_how_far_it_is(programs, name):
     metrics = json.loads((ended.out / "metrics.json").read_text())
     assert (metrics["kind"], metrics["status"], metrics["ranks"]) == ("metrics", "completed", 2)
     assert "epoch 4/4: loss" in ended.stderr
-    assert not list(ended.out.glob(".partial*"))
+    assert not list(ended.out.glob(".*partial*"))
 
 
 def test_neither_launcher_nor_slurm_nor_parallel_jobs_change_a_run(programs):

@@ -59,6 +59,15 @@ def read_json(path: Path, kind: str | None = None) -> dict[str, Any]:
     return content
 
 
+def remove_abandoned_stages(out: Path, manifest: str) -> None:
+    """Remove what a killed process left of `staged(out, manifest)`.
+
+    Several manifests may share a folder, as those of the tables do; the stages of the others stay.
+    """
+    for abandoned in out.glob(f".{manifest}.partial-*"):
+        shutil.rmtree(abandoned, ignore_errors=True)
+
+
 @contextmanager
 def staged(out: Path, manifest: str) -> Iterator[Path]:
     """A folder to write into, whose files move to `out` only when the block ends without an exception.
@@ -67,9 +76,7 @@ def staged(out: Path, manifest: str) -> Iterator[Path]:
     manifest sees the whole directory. Files in `out` that the block did not write stay as they are.
     """
     out.mkdir(parents=True, exist_ok=True)
-    # Several manifests may share a folder, as tables do: each has stages of its own.
-    for abandoned in out.glob(f".{manifest}.partial-*"):
-        shutil.rmtree(abandoned, ignore_errors=True)
+    remove_abandoned_stages(out, manifest)
     stage = out / f".{manifest}.partial-{os.getpid()}"
     stage.mkdir()
     try:

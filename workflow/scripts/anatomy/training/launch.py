@@ -6,7 +6,6 @@ folder and talk over the loopback interface on ports that the kernel chooses, so
 
 import logging
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from anatomy.files import remove_abandoned_stages
 from anatomy.training.failures import OUT_OF_MEMORY, TIME_LIMIT, is_out_of_memory, kernel_kills_for_memory
 from anatomy.training.results import MANIFESTS, write_failed
 from anatomy.training.specification import read_specification
@@ -58,8 +58,7 @@ def launch(spec: Path, graph: Path, partition: Path, out: Path, mode: str) -> No
 def _clear(out: Path, mode: str) -> None:
     """Remove an earlier result's manifest, and what a killed rank may have left half-written."""
     (out / MANIFESTS[mode]).unlink(missing_ok=True)
-    for partial in out.glob(".partial-*"):
-        shutil.rmtree(partial, ignore_errors=True)
+    remove_abandoned_stages(out, MANIFESTS[mode])
 
 
 def _prepare_environment(threads_per_rank: int) -> None:
