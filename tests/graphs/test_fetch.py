@@ -174,12 +174,12 @@ def test_options_as_flags_as_pairs_and_from_a_file(run: Run, tmp_path: Path) -> 
     ("arguments", "message"),
     [
         (["--source", "metis", "--path", "no.graph"], "error: no.graph: not found, although path names it"),
-        (["--source", "powerlaw", "--num-nodes", "many"], "--num-nodes: found 'many', expected a whole number"),
-        (["--source", "powerlaw", "--path", "x"], "--path: no option of source 'powerlaw'"),
+        (["--source", "powerlaw", "--num-nodes", "many"], "num_nodes: found 'many', expected integer"),
+        (["--source", "powerlaw", "--path", "x"], "(source powerlaw): unknown key 'path'"),
         (["--source", "powerlaw", "--option", "seed"], "--option: found 'seed', expected KEY=VALUE"),
-        (["--source", "powerlaw", "--option", "sead=1"], "no option of source 'powerlaw'; did you mean 'seed'?"),
-        (["--spec", "wrong.json"], "wrong.json: unknown option 'homofily' of source 'powerlaw'; did you mean"),
-        (["--spec", "unknown.json"], "unknown.json: source: found 'powerlow'; did you mean 'powerlaw'?"),
+        (["--source", "powerlaw", "--option", "sead=1"], "(source powerlaw): unknown key 'sead', did you mean 'seed'?"),
+        (["--spec", "wrong.json"], "wrong.json (source powerlaw): unknown key 'homofily', did you mean"),
+        (["--spec", "unknown.json"], "unknown.json: source: 'powerlow' does not exist, did you mean 'powerlaw'?"),
         ([], "command line: option 'source' is missing"),
     ],
 )  # fmt: skip

@@ -88,10 +88,10 @@ def accuracy(features: np.ndarray, graph: Graph) -> float:
         ({"homophily": 0.0, "num_classes": 1, "mean_degree": 2}, "different class, expected at most 0 of the 0 pairs"),
         ({"num_classes": 101, "homophily": 0.0}, "num_classes: found 101, expected at most num_nodes, 100"),
         ({"train_fraction": 0.9, "val_fraction": 0.2}, "expected at most 1"),
-        ({"exponent": 2}, "exponent: found 2, expected a number above 2"),
-        ({"num_nodes": 1}, "num_nodes: found 1, expected a whole number at least 2"),
-        ({"homophily": 1.5}, "homophily: found 1.5, expected a number at least 0 and at most 1"),
-        ({"direction": "keep"}, "direction: found 'keep', expected 'symmetrise'"),
+        ({"exponent": 2}, "exponent: found 2, expected more than 2"),
+        ({"num_nodes": 1}, "num_nodes: found 1, expected at least 2"),
+        ({"homophily": 1.5}, "homophily: found 1.5, expected at most 1"),
+        ({"direction": "keep"}, "direction: found 'keep'; choose one of: symmetrise"),
     ],
 )
 def test_impossible_graphs_are_refused_before_the_start(changes: dict[str, Any], message: str) -> None:

@@ -10,9 +10,9 @@ import pytest
 from anatomy.observations import OBSERVATIONS
 from anatomy.observations.common.store import decide
 from anatomy.observations.common.verdict import Judgement
+from anatomy.options import complete_options
 from anatomy.tables import TABLES
 from anatomy.tables.common.columns import as_frame
-from anatomy.tables.common.options import filled
 
 NUM_SEEDS = 8
 
@@ -167,7 +167,9 @@ def verdict_on() -> Callable[..., Judgement]:
 
     def judged(observation: str, table: pd.DataFrame, options: Mapping[str, Any] | None = None) -> Judgement:
         plugin = OBSERVATIONS[observation]
-        judgement, _, _ = decide(plugin.load(), table, filled(options or {}, plugin.constants["OPTIONS"], observation))
+        judgement, _, _ = decide(
+            plugin.load(), table, complete_options(options or {}, plugin.constants["OPTIONS"], observation)
+        )
         return judgement
 
     return judged

@@ -9,8 +9,8 @@ import pytest
 from anatomy.errors import StudyError
 from anatomy.observations import OBSERVATIONS
 from anatomy.observations.common.reading import INCONCLUSIVE, NOT_MEASURABLE, NOT_SUPPORTED, SUPPORTED
+from anatomy.options import complete_options
 from anatomy.tables import TABLES
-from anatomy.tables.common.options import filled
 
 
 def test_every_observation_says_what_it_must():
@@ -22,7 +22,7 @@ def test_every_observation_says_what_it_must():
             isinstance(said[key], str) and said[key] for key in ("CLAIM", "SOURCE", "STATISTIC", "UNIT", "FIGURE")
         )
         assert said["DIRECTION"] in (">", "<", "<=")
-        defaults = filled({}, said["OPTIONS"], name)
+        defaults = complete_options({}, said["OPTIONS"], name)
         assert defaults["threshold"] == said["THRESHOLD"]
         assert all(described["description"] for described in said["OPTIONS"]["properties"].values())
 

@@ -15,9 +15,9 @@ from anatomy.observations import OBSERVATIONS
 from anatomy.observations.common.reading import load_observations
 from anatomy.observations.common.store import judge_observation
 from anatomy.observations.common.terminal import measured, takes_colour, verdict_table
+from anatomy.options import complete_options
 from anatomy.tables import TABLES
 from anatomy.tables.common.columns import dictionary
-from anatomy.tables.common.options import filled
 
 MACHINE = {"cpu": "a processor", "cores": 2, "memory_bytes": 8, "system": "Linux"}
 
@@ -42,7 +42,7 @@ def table_of(planted, tmp_path):
 
 def judged(observation: str, table: Path, out: Path, **options) -> dict:
     schema = OBSERVATIONS[observation].constants["OPTIONS"]
-    return judge_observation(observation, table, filled(options, schema, observation), out)
+    return judge_observation(observation, table, complete_options(options, schema, observation), out)
 
 
 @pytest.mark.parametrize("observation", list(OBSERVATIONS))
@@ -103,7 +103,7 @@ def test_the_program_judges_by_hand(table_of, scripts, tmp_path):
     assert verdict["options"]["where"] == {"ranks": 2}
     ended = subprocess.run([*command, "--option", "colour=red"], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert "unknown option 'colour'; its options are: " in ended.stderr
+    assert "unknown key 'colour'; known keys: " in ended.stderr
 
 
 class TestClosingTable:

@@ -54,20 +54,23 @@ def test_options_of_a_configuration(program, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--partitioner", "metsi", "--num-parts", "2"], "method: found 'metsi' (did you mean 'metis'?)"),
+        (["--partitioner", "metsi", "--num-parts", "2"], "method: 'metsi' does not exist, did you mean 'metis'?"),
         (["--partitioner", "hash", "--num-parts", "13"], "graph small: found 13 parts for 12 nodes, expected 1 to 12"),
         (["--partitioner", "hash", "--num-parts", "0"], "found 0 parts"),
         (["--partitioner", "hash", "--num-parts", "-2"], "found -2 parts"),
         (["--partitioner", "single", "--num-parts", "2"], "expected 1"),
         (
             ["--partitioner", "hash", "--num-parts", "2", "--imbalance", "0.1"],
-            "unknown option 'imbalance' of method 'hash'",
+            "unknown key 'imbalance'; known keys: seed",
         ),
         (
             ["--partitioner", "metis", "--num-parts", "2", "--attempts", "0"],
-            "attempts: 0 is less than the minimum of 1",
+            "attempts: found 0, expected at least 1",
         ),
-        (["--partitioner", "ldg", "--num-parts", "2", "--order", "bfs"], "order: 'bfs' is not one of"),
+        (
+            ["--partitioner", "ldg", "--num-parts", "2", "--order", "bfs"],
+            "order: found 'bfs'; choose one of: random, natural",
+        ),
         (["--num-parts", "2"], "--partitioner: found none"),
         (["--num-parts", "2", "--options", "{metis}"], "which is not JSON"),
         (["--num-parts", "2", "--options", "[]"], "expected a JSON object"),

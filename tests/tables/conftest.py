@@ -138,12 +138,12 @@ def results(tmp_path: Path) -> Results:
 @pytest.fixture
 def built() -> Callable[..., pd.DataFrame]:
     """Builds a table and checks what every table promises: its columns, and rows that its key tells apart."""
+    from anatomy.options import complete_options
     from anatomy.tables import TABLES
-    from anatomy.tables.common.options import filled
 
     def build(table: str, study: Study, **options: Any) -> pd.DataFrame:
         module = TABLES[table].load()
-        frame = module.build(study, filled(options, module.OPTIONS, table))
+        frame = module.build(study, complete_options(options, module.OPTIONS, table))
         assert list(frame) == list(module.COLUMNS)
         assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == {
             name: column.dtype for name, column in module.COLUMNS.items()

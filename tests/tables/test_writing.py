@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 from anatomy.errors import StudyError
+from anatomy.options import complete_options
 from anatomy.tables import TABLES
 from anatomy.tables.common.inputs import Study, read_runs_file
-from anatomy.tables.common.options import assignments, filled, json_object
+from anatomy.tables.common.options import assignments, json_object
 from anatomy.tables.common.store import open_table, tabulate
 
 
@@ -41,7 +42,7 @@ def test_every_column_of_every_table_is_described():
         assert set(module.KEY) <= set(module.COLUMNS), name
         assert module.SUMMARY
         assert all(column.description for column in module.COLUMNS.values()), name
-        filled({}, module.OPTIONS, name)
+        complete_options({}, module.OPTIONS, name)
 
 
 def test_a_table_without_runs_is_refused_and_leaves_nothing(tmp_path):
@@ -95,11 +96,11 @@ def test_runs_file(tmp_path):
 
 def test_options_are_checked():
     schema = TABLES["cache"].constants["OPTIONS"]
-    assert filled({}, schema, "cache") == {"capacity_shares": [0.01, 0.05, 0.1, 0.2]}
-    with pytest.raises(StudyError, match="unknown option 'capacity'"):
-        filled({"capacity": 1}, schema, "cache")
-    with pytest.raises(StudyError, match=r"capacity_shares\.0: 2\.0 is greater"):
-        filled({"capacity_shares": [2.0]}, schema, "cache")
+    assert complete_options({}, schema, "cache") == {"capacity_shares": [0.01, 0.05, 0.1, 0.2]}
+    with pytest.raises(StudyError, match="unknown key 'capacity'"):
+        complete_options({"capacity": 1}, schema, "cache")
+    with pytest.raises(StudyError, match=r"capacity_shares\.0: found 2\.0, expected at most 1"):
+        complete_options({"capacity_shares": [2.0]}, schema, "cache")
     assert assignments(["ranks=2", "graph=powerlaw", "a=b=c"], "--where") == {
         "ranks": 2,
         "graph": "powerlaw",

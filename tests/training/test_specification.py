@@ -28,7 +28,7 @@ def test_defaults_are_filled_in(tmp_path):
 @pytest.mark.parametrize(
     ("method", "place", "value", "words"),
     [
-        ("fullgraph", "epocs", 3, ["(top level)", "epocs"]),
+        ("fullgraph", "epocs", 3, ["unknown key", "epocs"]),
         ("fullgraph", "training.learningrate", 0.1, ["training", "learningrate"]),
         ("fullgraph", "training.learning_rate", 0, ["training.learning_rate", "0"]),
         ("fullgraph", "training.operators", "pyg", ["training.operators", "pyg"]),

@@ -39,7 +39,8 @@ def main() -> None:
         "OPTIONS"
     ]  # an unknown name is answered before scipy is loaded
 
-    from anatomy.tables.common.options import assignments, filled, json_object
+    from anatomy.options import complete_options
+    from anatomy.tables.common.options import assignments, json_object
 
     given = {
         "threshold": arguments.threshold,
@@ -49,7 +50,7 @@ def main() -> None:
         **assignments(arguments.option, "--option"),
     }
     given = json_object(arguments.options) | {name: value for name, value in given.items() if value is not None}
-    options = filled(given, schema, f"observation {arguments.observation!r}")
+    options = complete_options(given, schema, f"observation {arguments.observation!r}")
     from anatomy.observations.common.store import judge_observation
 
     verdict = judge_observation(arguments.observation, arguments.table, options, arguments.out)

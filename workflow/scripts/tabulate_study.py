@@ -46,15 +46,16 @@ def main() -> None:
     arguments = parser.parse_args()
     schema = TABLES[arguments.table].constants["OPTIONS"]  # an unknown name is answered before pandas is loaded
 
+    from anatomy.options import complete_options
     from anatomy.tables.common.inputs import Study, read_runs_file
-    from anatomy.tables.common.options import filled, json_object
+    from anatomy.tables.common.options import json_object
     from anatomy.tables.common.store import tabulate
 
     pairs = read_runs_file(arguments.runs_file) if arguments.runs_file else []
     pairs += [("", run) for run in arguments.run]
     given = {name: value for name, value in vars(arguments).items() if name in schema["properties"]}
     given = json_object(arguments.options) | given
-    options = filled(given, schema, f"table {arguments.table!r}")
+    options = complete_options(given, schema, f"table {arguments.table!r}")
     manifest = tabulate(
         arguments.table, Study.of(arguments.results, pairs, arguments.partition), options, arguments.out
     )

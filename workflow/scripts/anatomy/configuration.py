@@ -5,23 +5,22 @@ the code that takes them. Every mistake in a file is reported at once, each with
 """
 
 import copy
-import difflib
 import json
 from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
-
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
 
 from anatomy.errors import StudyError
 from anatomy.figures import FIGURES
 from anatomy.graphs.sources import SOURCES, known_num_nodes
+from anatomy.graphs.sources import complete_options as complete_graph_options
 from anatomy.observations import OBSERVATIONS
+from anatomy.options import closed, fill_defaults, no_such, violations
 from anatomy.partitions import PARTITIONERS
 from anatomy.plugins import Plugins
 from anatomy.tables import TABLES
-from anatomy.training.options import MODEL_OPTIONS, PROFILE_OPTIONS, STRATEGIES, TRAINING_OPTIONS
+from anatomy.training.options import MODEL_OPTIONS, PROFILE_OPTIONS, STRATEGIES, TRAINING_OPTIONS, contradictions
 
 OUTLINE = Path(__file__).parents[3] / "config" / "schemas" / "study.json"
 ROOT_PARTITIONER = "single"
@@ -37,13 +36,16 @@ def check_configuration(config: Mapping[str, Any], file: str) -> Options:
     """
     config = copy.deepcopy(dict(config))
     outline = json.loads(OUTLINE.read_text(encoding="utf-8"))
-    problems = list(_violations(config, outline, ""))
+    problems = [f"{key or '(top level)'}: {problem}" for key, problem in violations(config, outline)]
     if not problems:
-        _fill_defaults(config, outline)
+        fill_defaults(config, outline)
+        for experiment in config["experiments"].values():
+            fill_defaults(experiment, outline["$defs"]["experiment"])
         for place, options, schema in _parts(config, problems):
-            schema = {"type": "object", "additionalProperties": False, **schema}
-            problems += _violations(options, schema, place)
-            _fill_defaults(options, schema)
+            found = list(violations(options, closed(schema)))
+            if not found:
+                fill_defaults(options, schema)
+            problems += [f"{f'{place}.{key}' if key else place}: {problem}" for key, problem in found]
     if not problems:
         problems += _mismatches(config)
     if problems:
@@ -64,7 +66,7 @@ def _parts(config: Options, problems: list[str]) -> Iterator[tuple[str, Options,
             if key not in options:
                 problems.append(f"{place}: the key {key!r} is missing; add it, one of: {', '.join(schemas)}")
             elif options[key] not in schemas:
-                problems.append(f"{place}.{key}: {_no_such(options[key], schemas)}")
+                problems.append(f"{place}.{key}: {no_such(options[key], schemas)}")
             else:
                 schema = schemas[options[key]]
                 yield place, options, {**schema, "properties": {key: {}, **schema["properties"]}}
@@ -76,7 +78,7 @@ def _parts(config: Options, problems: list[str]) -> Iterator[tuple[str, Options,
         for name in config[section]:
             options = config[section][name] = config[section][name] or {}
             if name not in plugins:
-                problems.append(f"{section}.{name}: {_no_such(name, plugins)}")
+                problems.append(f"{section}.{name}: {no_such(name, plugins)}")
             else:
                 schema = plugins[name].constants["OPTIONS"]
                 shared = {"experiments": {}} if section == "tables" else {}
@@ -91,16 +93,23 @@ def _mismatches(config: Options) -> Iterator[str]:
     """What a schema cannot say: names that must exist, numbers that must agree."""
     if ROOT_PARTITIONER in config["partitioners"]:
         yield f"partitioners.{ROOT_PARTITIONER}: this name is built in, for runs on one rank; rename yours"
+    num_nodes = {}
+    for name, options in config["graphs"].items():
+        try:
+            num_nodes[name] = known_num_nodes(complete_graph_options(options, f"graphs.{name}"))
+        except StudyError as error:
+            yield str(error)
     for name, experiment in config["experiments"].items():
         yield from _experiment_mismatches(config, f"experiments.{name}", experiment)
+        yield from _size_mismatches(f"experiments.{name}", experiment, num_nodes)
     for name, table in config["tables"].items():
         for experiment in table["experiments"]:
             if experiment not in config["experiments"]:
-                yield f"tables.{name}.experiments: {_no_such(experiment, config['experiments'])}"
+                yield f"tables.{name}.experiments: {no_such(experiment, config['experiments'])}"
     for section, plugins in (("figures", FIGURES), ("observations", OBSERVATIONS)):
         for name in config[section]:
             if name not in plugins:
-                yield f"{section}: {_no_such(name, plugins)}"
+                yield f"{section}: {no_such(name, plugins)}"
                 continue
             table = plugins[name].constants["TABLE"]
             if table not in config["tables"]:
@@ -118,106 +127,32 @@ def _experiment_mismatches(config: Options, place: str, experiment: Options) -> 
     for section in ("graphs", "partitioners", "strategies", "models"):
         for name in experiment.get(section, []):
             if name not in config[section]:
-                yield f"{place}.{section}: {_no_such(name, config[section])}"
-    points = [(graph, ranks) for graph in experiment.get("graphs", []) for ranks in experiment.get("ranks", [])]
+                yield f"{place}.{section}: {no_such(name, config[section])}"
     for point in experiment.get("points", []):
-        points.append((point["graph"], point["ranks"]))
         if point["graph"] not in config["graphs"]:
-            yield f"{place}.points: {_no_such(point['graph'], config['graphs'])}"
-    for graph, ranks in points:
-        yield from _size_mismatches(config, place, experiment, graph, ranks)
-    for strategy in experiment["strategies"]:
-        fanouts = config["strategies"].get(strategy, {}).get("fanouts")
-        for model in experiment["models"]:
-            num_layers = config["models"].get(model, {}).get("num_layers")
-            if fanouts is not None and num_layers is not None and len(fanouts) != num_layers:
-                yield (
-                    f"strategies.{strategy}.fanouts: found {len(fanouts)} fan-outs {fanouts}, but {place} trains "
-                    f"models.{model}, which has {num_layers} layers; give one fan-out per layer"
-                )
+            yield f"{place}.points: {no_such(point['graph'], config['graphs'])}"
+    for strategy, model in product(experiment["strategies"], experiment["models"]):
+        if strategy in config["strategies"] and model in config["models"]:
+            options = config["strategies"][strategy], config["models"][model], config["training"]
+            for problem in contradictions(*options):
+                problem = problem.replace("strategy.", f"strategies.{strategy}.", 1)
+                yield problem.replace("model.", f"models.{model}.", 1) + f" (in {place})"
 
 
-def _size_mismatches(config: Options, place: str, experiment: Options, graph: str, ranks: int) -> Iterator[str]:
-    parts = experiment.get("parts", ranks)
-    if parts != ranks:
-        yield f"{place}.parts: found {parts} parts for {ranks} ranks; every rank trains one part: leave `parts` out"
-    options = config["graphs"].get(graph)
-    num_nodes = None
-    if options is not None:
-        try:
-            num_nodes = known_num_nodes(options)
-        except StudyError as error:
-            yield f"graphs.{graph}: {error}"
-    if num_nodes is not None and ranks > num_nodes:
-        yield f"{place}.ranks: found {ranks} parts, but graphs.{graph} has only {num_nodes} nodes; use fewer ranks"
-
-
-def _violations(instance: Any, schema: Options, place: str) -> Iterator[str]:
-    errors = Draft202012Validator(schema).iter_errors(instance)
-    for error in sorted(errors, key=lambda error: [str(part) for part in error.absolute_path]):
-        where = ".".join(filter(None, [place, *(str(part) for part in error.absolute_path)])) or "(top level)"
-        yield f"{where}: {_explain(error)}"
-
-
-def _explain(error: ValidationError) -> str:
-    """One violation in words: what was found, what was expected, what to do."""
-    schema, found = error.schema, error.instance
-    about = f" ({schema['description'].rstrip('.')})" if isinstance(schema, Mapping) and "description" in schema else ""
-    match error.validator:
-        case "additionalProperties":
-            known = list(schema.get("properties", {}))
-            unknown = [key for key in found if key not in known]
-            return "; ".join(
-                f"unknown key {key!r}{_meant(key, known)}; known keys: {', '.join(known)}" for key in unknown
+def _size_mismatches(place: str, experiment: Options, num_nodes: Mapping[str, int | None]) -> Iterator[str]:
+    """`num_nodes` by graph, None where it is not known yet."""
+    for graph, ranks in points_of(experiment):
+        if experiment.get("parts", ranks) != ranks:
+            yield (
+                f"{place}.parts: found {experiment['parts']} parts for {ranks} ranks; every rank trains one part: "
+                "leave `parts` out"
             )
-        case "required":
-            missing = [key for key in error.validator_value if key not in found]
-            return f"the key(s) {', '.join(map(repr, missing))} missing; add them"
-        case "pattern":
-            return (
-                f"the name {found!r} may not be used{about}; use letters, digits, `_` and `-` only"
-                if error.validator_value.startswith("^[A-Za-z0-9]")
-                else f"found {found!r}, expected a match of {error.validator_value}{about}; change it"
-            )
-        case "enum":
-            choices = [str(choice) for choice in error.validator_value]
-            return f"found {found!r}{_meant(found, choices)}; choose one of: {', '.join(choices)}"
-        case "type":
-            return f"found {found!r}, expected {_words(error.validator_value)}{about}; change it"
-        case "minimum" | "exclusiveMinimum":
-            bound = "at least" if error.validator == "minimum" else "more than"
-            return f"found {found!r}, expected {bound} {error.validator_value}{about}; raise it"
-        case "maximum" | "exclusiveMaximum":
-            bound = "at most" if error.validator == "maximum" else "less than"
-            return f"found {found!r}, expected {bound} {error.validator_value}{about}; lower it"
-        case _:
-            return f"{error.message}{about}; change it"
+        nodes = num_nodes.get(graph)
+        if nodes is not None and ranks > nodes:
+            yield f"{place}.ranks: found {ranks} parts, but graphs.{graph} has only {nodes} nodes; use fewer ranks"
 
 
-def _words(types: str | list[str]) -> str:
-    return types if isinstance(types, str) else " or ".join(types)
-
-
-def _no_such(name: Any, known: Mapping[str, Any]) -> str:
-    return f"{name!r} does not exist{_meant(name, list(known))}; there are: {', '.join(known)}"
-
-
-def _meant(name: Any, known: list[str]) -> str:
-    close = difflib.get_close_matches(str(name), [str(item) for item in known], n=1)
-    return f", did you mean {close[0]!r}?" if close else ""
-
-
-def _fill_defaults(instance: Any, schema: Options) -> None:
-    """Put a schema's defaults where keys are absent, at every level that the schema itself describes."""
-    if not isinstance(instance, dict):
-        return
-    for key, described in schema.get("properties", {}).items():
-        if key not in instance and "default" in described:
-            instance[key] = copy.deepcopy(described["default"])
-        if key in instance:
-            _fill_defaults(instance[key], described)
-    nested = schema.get("additionalProperties")
-    if isinstance(nested, Mapping):
-        nested = json.loads(OUTLINE.read_text())["$defs"][nested["$ref"].split("/")[-1]] if "$ref" in nested else nested
-        for value in instance.values():
-            _fill_defaults(value, nested)
+def points_of(experiment: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """The (graph, ranks) pairs of an experiment."""
+    points = [(point["graph"], point["ranks"]) for point in experiment.get("points", [])]
+    return points + list(product(experiment.get("graphs", []), experiment.get("ranks", [])))

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from anatomy.configuration import ROOT_PARTITIONER
+from anatomy.configuration import ROOT_PARTITIONER, points_of
 
 Options = dict[str, Any]
 
@@ -103,11 +103,13 @@ class Plan:
         }
 
     def _expand(self, experiment: Mapping[str, Any]) -> Iterator[Run]:
-        points = [(point["graph"], point["ranks"]) for point in experiment.get("points", [])]
-        points += product(experiment.get("graphs", []), experiment.get("ranks", []))
         runs = {}
         for (graph, ranks), partitioner, strategy, model, seed in product(
-            points, experiment["partitioners"], experiment["strategies"], experiment["models"], experiment["seeds"]
+            points_of(experiment),
+            experiment["partitioners"],
+            experiment["strategies"],
+            experiment["models"],
+            experiment["seeds"],
         ):
             # One part needs no partitioner: all of them give the same run, which is run once.
             used = ROOT_PARTITIONER if ranks == 1 else partitioner

@@ -1,12 +1,13 @@
 """Options of the sources on the command line: as flags, as `--option key=value`, or from a JSON file."""
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
 from anatomy.errors import StudyError
 from anatomy.files import read_json
-from anatomy.graphs.options import Schema, expectation, suggestion
+from anatomy.graphs.options import Schema
 from anatomy.graphs.policies import POLICIES
 from anatomy.graphs.sources import SOURCES
 
@@ -40,7 +41,7 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
 def options_from(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """The graph's options, and what to call them in messages.
 
-    Raises StudyError for a spec that is no JSON object, a `--option` without `=`, or a value of another type.
+    Raises StudyError for a spec that is no JSON object, or a `--option` without `=`.
     """
     spec = getattr(arguments, "spec", None)
     options = read_json(spec) if spec is not None else {}
@@ -53,21 +54,18 @@ def options_from(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
         if not equals:
             raise StudyError(f"--option: found {text!r}, expected KEY=VALUE")
         given[key.strip().replace("-", "_")] = value
-    for key, value in given.items():
-        if key not in schemas:
-            raise StudyError(
-                f"--{key.replace('_', '-')}: no option of source {options.get('source')!r}; {suggestion(key, schemas)}"
-            )
-        options[key] = _converted(value, schemas[key], key)
+    options |= {key: _typed(value, schemas.get(key, {})) for key, value in given.items()}
     return options, str(spec) if spec is not None else "command line"
 
 
-def _converted(text: str, schema: Schema, key: str) -> Any:
-    kinds = {"integer": int, "number": float, "string": str, "boolean": {"true": True, "false": False}.__getitem__}
+def _typed(text: str, schema: Schema) -> Any:
+    """The value that a text writes, unless the schema wants a text; whether it is allowed is checked with the rest."""
+    if schema.get("type") == "string":
+        return text
     try:
-        return kinds[schema["type"]](text)
-    except (ValueError, KeyError):
-        raise StudyError(f"--{key.replace('_', '-')}: found {text!r}, expected {expectation(schema)}") from None
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _schemas(source: str | None) -> dict[str, Schema]:

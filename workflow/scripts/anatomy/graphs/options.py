@@ -1,6 +1,5 @@
 """What a source is to the rest of the study, and how its options are checked before anything runs."""
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from anatomy.errors import StudyError
 from anatomy.graphs.policies import POLICIES
 from anatomy.graphs.raw import RawGraph
+from anatomy.options import complete_options
 
 Options = Mapping[str, Any]
 Schema = dict[str, Any]
@@ -59,57 +59,13 @@ def validated(options: Options, info: SourceInfo, where: str) -> dict[str, Any]:
 
     Raises StudyError for an unknown option, a missing one, a value of another type or out of range, or a contradiction.
     """
-    properties = info.schema["properties"]
-    for key in options:
-        if key != "source" and key not in properties:
-            raise StudyError(f"{where}: unknown option {key!r} of source {info.name!r}; {suggestion(key, properties)}")
-    for key in info.schema["required"]:
-        if key not in options:
-            raise StudyError(
-                f"{where}: option {key!r} of source {info.name!r} is missing: {properties[key]['description']}; add it"
-            )
-    complete: dict[str, Any] = {"source": info.name}
-    for key, schema in properties.items():
-        if key in options:
-            complete[key] = _value(options[key], schema, f"{where}: {key}")
-        elif "default" in schema:
-            complete[key] = schema["default"]
+    given = {key: value for key, value in options.items() if key != "source"}
+    complete = {"source": info.name, **complete_options(given, info.schema, f"{where} (source {info.name})")}
     try:
         info.check(complete)
     except StudyError as error:
         raise StudyError(f"{where}: {error}") from error
     return complete
-
-
-def _value(value: Any, schema: Schema, where: str) -> Any:
-    """`value`, as an int where the schema wants one. Raises StudyError where the schema refuses it."""
-    from jsonschema import Draft202012Validator
-
-    error = next(iter(Draft202012Validator(schema).iter_errors(value)), None)
-    if error is not None:
-        raise StudyError(
-            f"{where}: found {value!r}, expected {expectation(schema)} ({schema['description']}); correct it"
-        )
-    return int(value) if schema["type"] == "integer" else value
-
-
-def expectation(schema: Schema) -> str:
-    """What a property's schema accepts, in words."""
-    if len(schema.get("enum", [])) == 1:
-        return repr(schema["enum"][0])
-    if "enum" in schema:
-        return "one of " + ", ".join(map(str, schema["enum"]))
-    words = {"integer": "a whole number", "number": "a number", "string": "a text", "boolean": "true or false"}
-    bounds = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
-    limits = " and ".join(f"{text} {schema[key]}" for key, text in bounds.items() if key in schema)
-    form = f" of the form {schema['pattern']}" if "pattern" in schema else ""
-    return " ".join(filter(None, [words[schema["type"]] + form, limits]))
-
-
-def suggestion(name: str, names: Any) -> str:
-    """A remedy for a misspelt name: the nearest of `names`, or all of them."""
-    near = difflib.get_close_matches(str(name), list(names), n=1)
-    return f"did you mean {near[0]!r}?" if near else "expected one of " + ", ".join(sorted(names))
 
 
 def estimate(

@@ -3,13 +3,14 @@
 The configuration is checked against these fragments, and a run's specification again before training starts.
 """
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from anatomy.options import Fragment
 from anatomy.plugins import Plugins
 
-Fragment = dict[str, Any]
-"""An object schema's `properties` and `required`; whoever composes it closes it with `additionalProperties: false`."""
+Options = Mapping[str, Any]
 
 STRATEGIES = Plugins("strategy", "anatomy.training.strategies", Path(__file__).parent / "strategies")
 """Every way of training, by its `method`: one file each, whose constant `OPTIONS` is its fragment."""
@@ -121,3 +122,19 @@ PROFILE_OPTIONS: Fragment = {
     },
     "required": [],
 }
+
+
+def contradictions(strategy: Options, model: Options, training: Options) -> Iterator[str]:
+    """What complete options say against each other, each as `section.key: what was found, what to do`."""
+    fanouts = strategy.get("fanouts")
+    if fanouts is not None and len(fanouts) != model["num_layers"]:
+        yield (
+            f"strategy.fanouts: found {len(fanouts)} fan-outs {fanouts} for a model of {model['num_layers']} layers; "
+            "give one fan-out per layer"
+        )
+    if model["layer"] != "gat" and model["heads"] != 1:
+        yield f"model.heads: found {model['heads']}, but layer {model['layer']!r} has no heads; give 1"
+    if model["hidden"] % model["heads"]:
+        yield f"model.hidden: found {model['hidden']}, expected a multiple of the {model['heads']} heads"
+    if training["communication"] == "nccl" and training["device"] != "cuda":
+        yield "training.communication: found 'nccl' with device 'cpu'; nccl needs device 'cuda'"

@@ -6,7 +6,14 @@ from typing import Any
 
 from anatomy.errors import StudyError
 from anatomy.files import read_json
-from anatomy.training.options import MODEL_OPTIONS, PROFILE_OPTIONS, STRATEGIES, TRAINING_OPTIONS, Fragment
+from anatomy.options import Fragment, closed, complete_options
+from anatomy.training.options import (
+    MODEL_OPTIONS,
+    PROFILE_OPTIONS,
+    STRATEGIES,
+    TRAINING_OPTIONS,
+    contradictions,
+)
 
 _TEXT: Fragment = {"type": "string", "minLength": 1}
 _COUNT: Fragment = {"type": "integer", "minimum": 1}
@@ -76,14 +83,20 @@ def read_specification(path: Path) -> RunSpecification:
     method = strategy.get("method") if isinstance(strategy, dict) else None
     if method not in STRATEGIES:
         raise StudyError(f"{path}: strategy.method: found {method!r}, expected one of: {', '.join(STRATEGIES)}")
-    _complete(content, _schema(method), path, "")
+    content = complete_options(content, _schema(method), str(path))
+    if content["ranks"] != content["num_parts"]:
+        raise StudyError(
+            f"{path}: ranks: found {content['ranks']} ranks for {content['num_parts']} parts; every rank trains one "
+            "part, so the two must be equal"
+        )
+    problems = list(contradictions(content["strategy"], content["model"], content["training"]))
+    if problems:
+        raise StudyError("\n  ".join(f"{path}: {problem}" for problem in problems))
     settings = {key: value for key, value in content.items() if key != "kind"}
     settings["model"] = ModelSpecification(**settings["model"])
     settings["training"] = TrainingSpecification(**settings["training"])
     settings["profile"] = ProfileSpecification(**settings["profile"])
-    specification = RunSpecification(path=path, **settings)
-    _check_agreement(specification)
-    return specification
+    return RunSpecification(path=path, **settings)
 
 
 def _schema(method: str) -> Fragment:
@@ -93,11 +106,11 @@ def _schema(method: str) -> Fragment:
         "training": TRAINING_OPTIONS,
         "profile": PROFILE_OPTIONS,
     }
-    sections = {name: {"type": "object", "additionalProperties": False, **part} for name, part in sections.items()}
+    sections = {name: closed(part) for name, part in sections.items()}
     texts = dict.fromkeys(("kind", "run", "graph", "partitioner"), _TEXT)
     counts = {"num_parts": _COUNT, "ranks": _COUNT, "seed": {"type": "integer", "minimum": 0}}
     properties = texts | counts | sections
-    return {"type": "object", "additionalProperties": False, "properties": properties, "required": list(properties)}
+    return {"properties": properties, "required": list(properties)}
 
 
 def _named(fragment: Fragment, *names: str) -> Fragment:
@@ -105,38 +118,3 @@ def _named(fragment: Fragment, *names: str) -> Fragment:
         "properties": fragment["properties"] | dict.fromkeys(names, _TEXT),
         "required": [*fragment["required"], *names],
     }
-
-
-def _complete(content: dict[str, Any], schema: Fragment, path: Path, place: str) -> None:
-    """Check an object against its schema and fill in defaults, in place and at every level."""
-    from jsonschema import Draft202012Validator  # slow to import, and only the launcher needs it
-
-    for error in Draft202012Validator(schema).iter_errors(content):
-        where = ".".join([*place.split(), *map(str, error.absolute_path)]) or "(top level)"
-        raise StudyError(f"{path}: {where}: {error.message}; correct it in the configuration and make the file again")
-    for key, part in schema["properties"].items():
-        if key not in content and "default" in part:
-            content[key] = part["default"]
-        if isinstance(content.get(key), dict):
-            _complete(content[key], part, path, key)
-
-
-def _check_agreement(specification: RunSpecification) -> None:
-    """Raise StudyError where two settings contradict each other."""
-    path, model, training = specification.path, specification.model, specification.training
-    if specification.ranks != specification.num_parts:
-        raise StudyError(
-            f"{path}: ranks: found {specification.ranks} ranks for {specification.num_parts} parts; every rank trains "
-            "one part, so the two must be equal"
-        )
-    fanouts = specification.strategy.get("fanouts")
-    if fanouts is not None and len(fanouts) != model.num_layers:
-        raise StudyError(
-            f"{path}: strategy.fanouts: found {len(fanouts)} fan-outs for {model.num_layers} layers; give one per layer"
-        )
-    if model.layer != "gat" and model.heads != 1:
-        raise StudyError(f"{path}: model.heads: found {model.heads}, but layer {model.layer!r} has no heads; give 1")
-    if model.hidden % model.heads:
-        raise StudyError(f"{path}: model.hidden: found {model.hidden}, expected a multiple of the {model.heads} heads")
-    if training.communication == "nccl" and training.device != "cuda":
-        raise StudyError(f"{path}: training.communication: found 'nccl' with device 'cpu'; nccl needs device 'cuda'")

@@ -8,7 +8,8 @@ import pkgutil
 from typing import Any
 
 from anatomy.errors import StudyError
-from anatomy.graphs.options import Options, Schema, SourceInfo, suggestion, validated
+from anatomy.graphs.options import Options, SourceInfo, validated
+from anatomy.options import no_such
 
 SOURCES: dict[str, SourceInfo] = {
     module.name: importlib.import_module(f"{__name__}.{module.name}").SOURCE
@@ -47,30 +48,10 @@ def needs_fetch(options: Options) -> bool:
     return bool(_info(options).downloads(options))
 
 
-def schema_of_graph() -> Schema:
-    """A schema for one entry of the config's `graphs`: `source` and the options of that source."""
-    return {
-        "type": "object",
-        "required": ["source"],
-        "properties": {"source": {"enum": list(SOURCES), "description": "where the graph comes from"}},
-        "allOf": [
-            {
-                "if": {"properties": {"source": {"const": name}}, "required": ["source"]},
-                "then": {
-                    "properties": {"source": True, **info.schema["properties"]},
-                    "required": info.schema["required"],
-                    "additionalProperties": False,
-                },
-            }
-            for name, info in SOURCES.items()
-        ],
-    }
-
-
 def _info(options: Options, where: str = "graph options") -> SourceInfo:
     name = options.get("source")
     if name is None:
         raise StudyError(f"{where}: option 'source' is missing; add one of {', '.join(SOURCES)}")
     if name not in SOURCES:
-        raise StudyError(f"{where}: source: found {name!r}; {suggestion(name, SOURCES)}")
+        raise StudyError(f"{where}: source: {no_such(name, SOURCES)}")
     return SOURCES[name]

@@ -1,11 +1,8 @@
-"""Options given by hand, checked against the same schema fragments that a config is checked against."""
+"""Options given by hand."""
 
-import copy
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
-
-from jsonschema import Draft202012Validator
 
 from anatomy.errors import StudyError
 
@@ -32,24 +29,4 @@ def json_object(text: str) -> dict[str, Any]:
         raise StudyError(f"--options {text!r}: not valid JSON ({error}); correct it") from error
     if not isinstance(options, dict):
         raise StudyError(f"--options {text!r}: found {type(options).__name__}, expected a JSON object; correct it")
-    return options
-
-
-def filled(given: Mapping[str, Any], schema: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """The options given, checked, with the schema's defaults for the others.
-
-    `schema` is a fragment with `properties` and `required`; `owner` is what messages call whose options these are.
-
-    Raises StudyError for an unknown option, a wrong value, or one that is missing.
-    """
-    options = dict(given)
-    for name in options.keys() - schema["properties"].keys():
-        known = ", ".join(schema["properties"]) or "none"
-        raise StudyError(f"{owner}: unknown option {name!r}; its options are: {known}; correct or remove it")
-    for name, described in schema["properties"].items():
-        if "default" in described:
-            options.setdefault(name, copy.deepcopy(described["default"]))
-    for error in Draft202012Validator({"type": "object", **schema}).iter_errors(options):
-        place = ".".join(map(str, error.absolute_path)) or "options"
-        raise StudyError(f"{owner}: {place}: {error.message}; correct it")
     return options
