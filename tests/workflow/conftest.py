@@ -1,6 +1,7 @@
 """A copy of the checkout in which the whole workflow can run."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -45,8 +46,7 @@ class Checkout:
     def planned(self, *arguments: str) -> set[str]:
         """The rules that a dry run would run."""
         said = self.snakemake("--dry-run", "--quiet", "host", *arguments).stdout
-        lines = [line.split() for line in said.splitlines()]
-        return {words[0] for words in lines if len(words) == 2 and words[1].isdigit() and words[0] != "total"}
+        return set(re.findall(r"^([a-z_]+) +\d+$", said, re.MULTILINE)) - {"total"}
 
 
 @pytest.fixture(scope="session")

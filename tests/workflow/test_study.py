@@ -163,14 +163,15 @@ def test_a_failed_job_shows_its_log_and_stops_no_other(finished, tmp_path):
     results = copy.root / "results" / "test"
     features = results / "graphs" / "cliques" / "features.npy"
     features.write_bytes(features.read_bytes()[:-4])
-    (results / "partitions" / "cliques" / "single-1" / "partition.json").unlink()
+    metrics = results / "runs" / "cliques.single-1.fullgraph.sage.s0" / "timed" / "metrics.json"
+    metrics.unlink()
     (results / "figures" / "phases.pdf").unlink()
     result = copy.snakemake(*TEST)
     assert result.returncode == 1
     assert re.search(r"FAILED: \S+\n.*logs/\S+cliques", result.stdout)
     assert "error: results/test/graphs/cliques/features.npy: damaged" in result.stdout
     assert "Traceback" not in result.stdout
-    assert not (results / "partitions" / "cliques" / "single-1" / "partition.json").exists()
+    assert not metrics.exists()
     assert (results / "figures" / "phases.pdf").exists()
 
 
