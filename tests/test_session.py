@@ -54,6 +54,12 @@ time.sleep(60)
     session.hold(tmp_path)
 
 
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "results").write_text("a file in the folder's place")
+    with pytest.raises(StudyError, match="results: cannot be written"):
+        session.hold(tmp_path / "results")
+
+
 def test_job_and_its_children_end_when_the_owner_is_killed(tmp_path, scripts):
     job = tmp_path / "job.py"
     job.write_text("""

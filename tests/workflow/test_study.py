@@ -209,3 +209,21 @@ def test_after_kill_the_next_call_carries_on(finished, tmp_path, after_s):
     result = fresh.snakemake(*TEST)
     assert result.returncode == 0, result.stdout
     assert (fresh.root / "results" / "test" / "report.html").is_file()
+
+
+@pytest.mark.slow
+def test_accuracy_by_ogbs_evaluator_equals_ours(finished, tmp_path):
+    """The same run on the same graph, once as a graph of OGB's: its Evaluator must come to the same accuracies."""
+    checkout, _ = finished
+    results = checkout.root / "results" / "test"
+    graph = tmp_path / "tiny"
+    shutil.copytree(results / "graphs" / "tiny", graph)
+    manifest = json.loads((graph / "graph.json").read_text())
+    (graph / "graph.json").write_text(json.dumps(manifest | {"evaluator": "ogbn-arxiv"}))
+    run = results / "runs" / "tiny.metis-2.fullgraph.sage.s0"
+    command = [sys.executable, "workflow/scripts/launch_run.py", "--spec", run / "run.json", "--graph", graph]
+    command += ["--partition", results / "partitions" / "tiny" / "metis-2", "--out", tmp_path / "out"]
+    subprocess.run(command, cwd=checkout.root, check=True)
+    ours, theirs = (json.loads((folder / "metrics.json").read_text()) for folder in (run / "timed", tmp_path / "out"))
+    assert theirs["final"] == pytest.approx(ours["final"], abs=1e-9)
+    assert 0.3 < theirs["final"]["test_accuracy"] <= 1

@@ -28,10 +28,15 @@ def hold(results: Path) -> None:
 
     The kernel releases the lock with the process, so that a study which was killed leaves nothing to unlock.
 
-    Raises StudyError where another study holds it.
+    Raises StudyError where another study holds it, or the folder cannot be written.
     """
-    results.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(results / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(results / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise StudyError(
+            f"{results}: cannot be written ({error.strerror}); make it writable or free its disk"
+        ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
