@@ -18,6 +18,7 @@ from anatomy.configuration import check_configuration
 from anatomy.errors import StudyError
 from anatomy.figures import FIGURES
 from anatomy.graphs.sources import needs_fetch, resources
+from anatomy.imports import modules_behind
 from anatomy.observations import OBSERVATIONS
 from anatomy.plan import Plan
 from anatomy.progress import show_progress
@@ -62,15 +63,45 @@ wildcard_constraints:
 
 
 def library(*names):
-    """The modules that decide a stage's result, so that a change to one reruns the stage, and only that stage."""
+    """Modules that decide a stage's result, so that a change to one reruns the stage, and only that stage."""
+    return relative(path for name in names for path in sorted((Path(workflow.basedir) / LIBRARY).glob(name)))
+
+
+def behind(script, *plugins, within):
+    """A script, the plugins that it loads by name, and all that they import of a stage."""
     root = Path(workflow.basedir)
-    files = [path for name in names for path in sorted((root / LIBRARY).glob(name))]
-    return [str(path.relative_to(root)) for path in files]
+    return relative(modules_behind([root / SCRIPTS / script, *(root / LIBRARY / name for name in plugins)], *within))
+
+
+def relative(paths):
+    return [str(path.relative_to(Path(workflow.basedir).resolve())) for path in paths]
+
+
+def modules_of_graph(wildcards):
+    source = config["graphs"][wildcards.graph]["source"]
+    return behind("build_graph.py", f"graphs/sources/{source}.py", within=["graphs"])
+
+
+def modules_of_partition(wildcards):
+    method = PLAN.partitioner_options(partitioner_of(wildcards))["method"]
+    # METIS runs in a program of its own, which no import names.
+    helpers = ["partitions/methods/_metis_process.py"] if method == "metis" else []
+    return behind("partition_graph.py", f"partitions/methods/{method}.py", *helpers, within=["partitions"])
+
+
+def modules_of_run(wildcards):
+    specification = PLAN.specification(wildcards.run)
+    plugins = [
+        f"training/strategies/{specification['strategy']['method']}.py",
+        f"training/layers/{specification['model']['layer']}.py",
+        f"training/operators/{specification['training']['operators']}_backend.py",
+    ]
+    return behind("launch_run.py", *plugins, within=["training", "phases.py"])
 
 
 def plugin(plugins, name):
     """The one module that a table, figure or observation is made by."""
-    return str(plugins[name].path.relative_to(workflow.basedir))
+    return relative([plugins[name].path.resolve()])
 
 
 def compact(options):

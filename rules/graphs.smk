@@ -40,7 +40,7 @@ rule build_graph:
     input:
         options=f"{RESULTS}/graphs/{{graph}}/source.json",
         source=source_of_graph,
-        library=library("graphs/**/*.py"),
+        library=modules_of_graph,
         script=f"{SCRIPTS}/build_graph.py",
     output:
         manifest=f"{RESULTS}/graphs/{{graph}}/graph.json",

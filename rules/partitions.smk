@@ -4,7 +4,7 @@
 rule partition_graph:
     input:
         graph=f"{RESULTS}/graphs/{{graph}}/graph.json",
-        library=library("partitions/**/*.py"),
+        library=modules_of_partition,
         script=f"{SCRIPTS}/partition_graph.py",
     output:
         manifest=f"{RESULTS}/partitions/{{graph}}/{{partition}}/partition.json",

@@ -1,7 +1,5 @@
 """Graph, partition → run: timed, and, in a job of its own, profiled."""
 
-TRAINING = library("training/**/*.py", "phases.py")
-
 
 rule specify_run:
     output:
@@ -24,8 +22,8 @@ rule train_run:
         specification=f"{RESULTS}/runs/{{run}}/run.json",
         graph=graph_of_run,
         partition=partition_of_run,
-        library=TRAINING,
-        script=[f"{SCRIPTS}/launch_run.py", f"{SCRIPTS}/train_run.py"],
+        library=modules_of_run,
+        script=f"{SCRIPTS}/launch_run.py",
     output:
         metrics=f"{RESULTS}/runs/{{run}}/timed/metrics.json",
     log:
@@ -38,7 +36,7 @@ rule train_run:
     message:
         "train {wildcards.run}"
     shell:
-        "python {input.script[0]} --spec {input.specification} --graph $(dirname {input.graph}) "
+        "python {input.script} --spec {input.specification} --graph $(dirname {input.graph}) "
         "--partition $(dirname {input.partition}) --mode timed --out $(dirname {output.metrics}) > {log} 2>&1"
 
 
@@ -47,8 +45,8 @@ rule profile_run:
         specification=f"{RESULTS}/runs/{{run}}/run.json",
         graph=graph_of_run,
         partition=partition_of_run,
-        library=TRAINING,
-        script=[f"{SCRIPTS}/launch_run.py", f"{SCRIPTS}/train_run.py"],
+        library=modules_of_run,
+        script=f"{SCRIPTS}/launch_run.py",
     output:
         manifest=f"{RESULTS}/runs/{{run}}/profiled/manifest.json",
     log:
@@ -61,5 +59,5 @@ rule profile_run:
     message:
         "profile {wildcards.run}"
     shell:
-        "python {input.script[0]} --spec {input.specification} --graph $(dirname {input.graph}) "
+        "python {input.script} --spec {input.specification} --graph $(dirname {input.graph}) "
         "--partition $(dirname {input.partition}) --mode profiled --out $(dirname {output.manifest}) > {log} 2>&1"

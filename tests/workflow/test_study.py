@@ -85,6 +85,21 @@ def test_a_changed_module_reruns_what_it_decides_and_no_more(finished, module, e
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "folder", ["graphs/sources", "partitions/methods", "training/strategies", "tables", "observations"]
+)
+def test_a_file_added_beside_the_others_reruns_nothing(finished, folder):
+    checkout, _ = finished
+    library = checkout.root / "workflow" / "scripts" / "anatomy" / folder
+    added = library / "another.py"
+    added.write_bytes(next(library.glob("[!_]*.py")).read_bytes())
+    try:
+        assert checkout.planned(*TEST) == set()
+    finally:
+        added.unlink()
+
+
+@pytest.mark.slow
 def test_training_module_reruns_training(finished):
     checkout, _ = finished
     path = checkout.root / "workflow" / "scripts" / "anatomy" / "training" / "strategies" / "minibatch.py"
