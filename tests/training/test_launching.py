@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -54,16 +55,23 @@ def faulty(case: Case, fault: str, out: Path, **training) -> list[str]:
     return list(map(str, [sys.executable, script, fault, job.spec, job.graph, job.partition, out]))
 
 
+def torchrun() -> tuple[str, ...]:
+    """How two ranks are started by hand, here on a port that is free."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port))
+
+
 @pytest.fixture(scope="module")
 def programs(small, scripts, tmp_path_factory) -> dict[str, Ended]:
     """Every program that the tests look at, by name."""
     folder = tmp_path_factory.mktemp("programs")
     launch, train = scripts / "launch_run.py", scripts / "train_run.py"
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     commands = {
         "first": command(small, launch, folder / "first", method="minibatch"),
         "slurm": command(small, launch, folder / "slurm", method="minibatch"),
-        "torchrun": command(small, train, folder / "torchrun", method="minibatch", leading=torchrun),
+        "torchrun": command(small, train, folder / "torchrun", method="minibatch", leading=torchrun()),
         "profiled": command(small, launch, folder / "profiled", "--mode", "profiled", strategy={"epochs": 1}),
         "profiled batches": command(small, launch, folder / "batches", "--mode", "profiled", method="minibatch"),
         "raise": faulty(small, "raise", folder / "raise"),
@@ -196,8 +204,7 @@ def test_a_wrong_input_is_one_message_and_no_training(small, scripts, tmp_path):
 
 
 def test_a_wrong_input_is_said_once_under_torchrun(small, scripts, tmp_path):
-    leading = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    line = command(small, scripts / "train_run.py", tmp_path / "run", leading=leading)
+    line = command(small, scripts / "train_run.py", tmp_path / "run", leading=torchrun())
     line[line.index("--partition") + 1] = str(small.partition_path(3))
     process = subprocess.run(line, capture_output=True, text=True, timeout=90)
     assert process.returncode != 0

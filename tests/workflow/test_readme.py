@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -77,12 +78,14 @@ def test_what_it_says_to_add_can_be_added(finished, tmp_path):
 @pytest.mark.slow
 def test_its_commands_by_hand_work(finished, tmp_path):
     study = copy_of(finished, tmp_path / "study")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free_port = str(probe.getsockname()[1])
+    environment = os.environ | {"PATH": PATH, "PET_MASTER_PORT": free_port}  # torchrun's --master-port
     commands = [line for line in blocks(section("Folders"), "sh")[0].splitlines() if line]
     assert len(commands) == 4
     for command in commands:
-        result = subprocess.run(
-            command, shell=True, cwd=study.root, env=os.environ | {"PATH": PATH}, capture_output=True, text=True
-        )
+        result = subprocess.run(command, shell=True, cwd=study.root, env=environment, capture_output=True, text=True)
         assert result.returncode == 0, f"{command}\n{result.stderr}"
     demo = study.root / "results" / "demo"
     manifests = ("graph/graph.json", "partition/partition.json", "run/manifest.json", "traces/traces.json")

@@ -1,6 +1,6 @@
 """Be one rank of a run. Started by torchrun, once per rank:
 
-  torchrun --standalone --nproc-per-node 2 train_run.py --spec run.json --graph DIR --partition DIR --out DIR
+  torchrun --nproc-per-node 2 train_run.py --spec run.json --graph DIR --partition DIR --out DIR
 
 A run of one rank may also be started without torchrun. launch_run.py starts all ranks of a run by itself, sets a time
 limit and keeps runs that fail for want of memory or time as data.

@@ -77,6 +77,8 @@ def _run_ranks(inputs: Any, out: Path, mode: str, scratch: Path) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    from anatomy.training import rendezvous
+
     logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)  # we report failures
     training = inputs.specification.training
     config = LaunchConfig(
@@ -84,8 +86,7 @@ def _run_ranks(inputs: Any, out: Path, mode: str, scratch: Path) -> None:
         max_nodes=1,
         nproc_per_node=inputs.specification.ranks,
         run_id=scratch.name,
-        rdzv_backend="c10d",
-        rdzv_endpoint="127.0.0.1:0",
+        rdzv_backend=rendezvous.BACKEND,
         local_addr="127.0.0.1",
         start_method="fork",
         monitor_interval=0.05,
