@@ -186,6 +186,7 @@ def test_a_failed_job_shows_its_log_and_stops_no_other(finished, tmp_path):
     assert re.search(r"FAILED: \S+\n.*logs/\S+cliques", result.stdout)
     assert "error: results/test/graphs/cliques/features.npy: damaged" in result.stdout
     assert "Traceback" not in result.stdout
+    assert "CalledProcessError" not in result.stdout, "what the log says is enough"
     assert not metrics.exists()
     assert (results / "figures" / "phases.pdf").exists()
 

@@ -36,9 +36,7 @@ class ProgressFormatter(DefaultFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         event = getattr(record, "event", None)
-        if event in (LogEvent.JOB_STARTED, LogEvent.RESOURCES_INFO) or (
-            event is None and _is_not_news(str(record.msg))
-        ):
+        if event in _EVENTS_NOT_NEWS or (event in (None, LogEvent.ERROR) and _is_not_news(str(record.msg))):
             return ""
         return super().format(record)
 
