@@ -50,7 +50,8 @@ def test_judging_needs_neither_torch_nor_dgl_nor_matplotlib(scripts):
         "import anatomy.observations.common.store, anatomy.observations.common.terminal, anatomy.tables.common.store;"
         "[plugin.load() for plugins in (OBSERVATIONS, TABLES) for plugin in plugins.values()]"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=scripts, check=True)
+    ended = subprocess.run([sys.executable, "-c", code], cwd=scripts, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
 
 
 class TestPreparation:
