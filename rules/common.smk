@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / SCRIPTS))
 from anatomy import session
 from anatomy.configuration import check_configuration
 from anatomy.errors import StudyError
-from anatomy.figures import FIGURES
+from anatomy.figures import FIGURES, FORMATS
 from anatomy.graphs.sources import needs_fetch, resources
 from anatomy.imports import modules_behind
 from anatomy.observations import OBSERVATIONS
@@ -112,7 +112,7 @@ def compact(options):
 def study_command():
     """What a person types to rebuild this study; the default one needs no configuration named."""
     files = [os.path.relpath(file) for file in workflow.overwrite_configfiles]
-    return " ".join(["snakemake", *(f"--configfile {file}" for file in files)])
+    return " ".join(["snakemake", *(["--configfile", *files] if files else [])])
 
 
 def exclusive_threads(wildcards):
@@ -182,9 +182,7 @@ def all_tables():
 
 
 def all_figures():
-    return [
-        f"{RESULTS}/figures/{figure}.{kind}" for figure in config["figures"] for kind in ("pdf", "svg", "png", "csv")
-    ]
+    return [f"{RESULTS}/figures/{figure}.{kind}" for figure in config["figures"] for kind in FORMATS]
 
 
 def all_observations():

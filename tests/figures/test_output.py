@@ -11,7 +11,7 @@ from docutils.core import publish_doctree
 from docutils.nodes import system_message
 
 from anatomy.errors import StudyError
-from anatomy.figures import FIGURES, FORMATS, SHARED_MODULES, _style
+from anatomy.figures import FIGURES, FORMATS, _style
 from anatomy.figures._output import draw_figure
 
 
@@ -91,7 +91,7 @@ def test_a_figure_depends_on_its_module_and_the_shared_ones_alone(scripts):
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=scripts, capture_output=True, text=True, check=True)
     loaded, foreign = result.stdout.splitlines()
-    figures = {f"anatomy.figures.{name}" for name in (*SHARED_MODULES, *FIGURES)}
+    figures = {f"anatomy.figures.{name}" for name in ("_style", "_summary", "_output", *FIGURES)}
     base = {"anatomy", "anatomy.errors", "anatomy.figures", "anatomy.phases", "anatomy.plugins"}
     assert set(loaded.split()) == figures | base
     assert foreign.strip() == ""

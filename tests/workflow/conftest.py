@@ -27,6 +27,13 @@ class Checkout:
             else:
                 shutil.copy2(source, root / name)
 
+    def copied_to(self, root: Path) -> "Checkout":
+        """A copy of it as it stands, results and all, that may be changed."""
+        shutil.copytree(self.root, root, symlinks=True)
+        copy = object.__new__(Checkout)
+        copy.root = root
+        return copy
+
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "snakemake", *arguments]
 

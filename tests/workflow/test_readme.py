@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -27,10 +26,7 @@ def blocks(text, language):
 def copy_of(finished, folder):
     """A copy of the finished study that may be changed."""
     checkout, _ = finished
-    shutil.copytree(checkout.root, folder)
-    copy = type(checkout).__new__(type(checkout))
-    copy.root = folder
-    return copy
+    return checkout.copied_to(folder)
 
 
 @pytest.mark.slow

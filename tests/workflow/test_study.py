@@ -131,15 +131,12 @@ def test_later_stages_run_without_torch_and_dgl(finished, tmp_path):
     environment = {"PYTHONPATH": str(tmp_path)}
     blocked = subprocess.run([sys.executable, "-c", "import torch"], env=os.environ | environment, capture_output=True)
     assert blocked.returncode != 0, "the blocker works"
-    copy = tmp_path / "copy"
-    shutil.copytree(checkout.root, copy, symlinks=True)
+    copy = checkout.copied_to(tmp_path / "copy")
     later = ("traces", "tables", "figures", "observations", "report.html", "config.json")
     for name in later:
-        target = copy / "results" / "test" / name
+        target = copy.root / "results" / "test" / name
         shutil.rmtree(target) if target.is_dir() else target.unlink()
-    again = type(checkout).__new__(type(checkout))
-    again.root = copy
-    result = again.snakemake(*TEST, **environment)
+    result = copy.snakemake(*TEST, **environment)
     assert result.returncode == 0, result.stdout
     ran = set(re.findall(r"^([a-z_]+) +\d+$", result.stdout, re.MULTILINE))
     assert {"parse_trace", "tabulate_study", "draw_figure", "judge_observation", "build_report"} <= ran
@@ -172,9 +169,7 @@ def test_a_mistake_in_the_configuration_is_one_message(finished):
 def test_a_failed_job_shows_its_log_and_stops_no_other(finished, tmp_path):
     """A graph whose features were damaged: what trains on it says so, the rest of the study is built."""
     checkout, _ = finished
-    copy = type(checkout).__new__(type(checkout))
-    copy.root = tmp_path / "copy"
-    shutil.copytree(checkout.root, copy.root)
+    copy = checkout.copied_to(tmp_path / "copy")
     results = copy.root / "results" / "test"
     features = results / "graphs" / "cliques" / "features.npy"
     features.write_bytes(features.read_bytes()[:-4])
@@ -183,7 +178,7 @@ def test_a_failed_job_shows_its_log_and_stops_no_other(finished, tmp_path):
     (results / "figures" / "phases.pdf").unlink()
     result = copy.snakemake(*TEST)
     assert result.returncode == 1
-    assert re.search(r"FAILED: \S+\n.*logs/\S+cliques", result.stdout)
+    assert re.search(r"FAILED: train cliques\S+\n.*logs/\S+cliques", result.stdout)
     assert "error: results/test/graphs/cliques/features.npy: damaged" in result.stdout
     assert "Traceback" not in result.stdout
     assert "CalledProcessError" not in result.stdout, "what the log says is enough"

@@ -33,6 +33,7 @@ class ProgressFormatter(DefaultFormatter):
         super().__init__(default.quiet, default.show_failed_logs)
         self._done = 0
         self._total = 0
+        self._started: dict[int, str] = {}
 
     def format(self, record: logging.LogRecord) -> str:
         event = getattr(record, "event", None)
@@ -49,6 +50,7 @@ class ProgressFormatter(DefaultFormatter):
         """The line of a job that starts; rules that only gather others are not worth one."""
         if not msg["rule_msg"]:
             return ""
+        self._started[msg["jobid"]] = msg["rule_msg"]
         return f"{datetime.now():%H:%M:%S}  {self._done:4d} of {self._total} done   {msg['rule_msg']}"
 
     def format_job_finished(self, msg: dict[str, Any]) -> str:
@@ -62,7 +64,7 @@ class ProgressFormatter(DefaultFormatter):
 
     def format_job_error(self, msg: dict[str, Any]) -> str:
         """What failed, where its log lies, and what the log says."""
-        lines = [f"{datetime.now():%H:%M:%S}  FAILED: {msg['rule_msg'] or msg['rule_name']}"]
+        lines = [f"{datetime.now():%H:%M:%S}  FAILED: {self._started.get(msg['jobid'], msg['rule_name'])}"]
         if msg["log"]:
             lines += show_logs(msg["log"])
         else:

@@ -15,6 +15,3 @@ FIGURES = Plugins("figure", __name__, Path(__file__).parent)
 
 FORMATS = ("pdf", "svg", "png", "csv")
 """What is written for each figure: `{figure}.{format}`."""
-
-SHARED_MODULES = ("_style", "_summary", "_output")
-"""The modules of this folder that every figure depends on, beside its own."""
