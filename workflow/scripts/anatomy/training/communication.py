@@ -30,6 +30,7 @@ class Communicator:
         self.size = size
         self.device = torch.device(device)
         self._sent_bytes: Counter[Kind] = Counter()
+        self._hosts: dist.ProcessGroup | None = None
 
     def take_sent_bytes(self) -> dict[str, int]:
         """Bytes by kind that this rank handed over for other ranks since the last call."""
@@ -83,6 +84,21 @@ class Communicator:
         values = [value]
         dist.broadcast_object_list(values)
         return values[0]
+
+    def join_hosts(self) -> None:
+        """Connect the ranks' CPUs for `send_number` and `receive_number`; every rank has to call this, once, before."""
+        if self.size > 1 and self.device.type == "cuda":
+            self._hosts = dist.new_group(backend="gloo")
+
+    def send_number(self, number: int, to: int) -> None:
+        """Hand an int64 to another rank, from CPU to CPU; not counted, since it is no traffic of the training."""
+        dist.send(torch.tensor([number]), to, group=self._hosts)
+
+    def receive_number(self, sender: int) -> int:
+        """The int64 that another rank sends to this one."""
+        number = torch.empty(1, dtype=torch.int64)
+        dist.recv(number, sender, group=self._hosts)
+        return int(number)
 
     def wait_for_all(self) -> None:
         """Return when every rank has called this."""

@@ -10,6 +10,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from anatomy.files import staged
+from anatomy.training.clocks import ClockExchange
 from anatomy.training.communication import Communicator
 from anatomy.training.results import PROFILE_MANIFEST, write_profile_manifest
 from anatomy.training.specification import ProfileSpecification
@@ -24,7 +25,8 @@ class StepWindow:
     """Steps `wait` (untraced), `warmup` (traced and thrown away), `active` (kept), and no more.
 
     Steps are marked `ProfilerStep#n`, as torch.profiler's own schedule does; but here a mark covers a step and nothing
-    else: neither the profiler's start, after which the ranks wait for each other, nor evaluation.
+    else: neither the profiler's start, after which the ranks wait for each other, nor evaluation. Before the first of
+    the active steps, and when all is over, the ranks compare their clocks, untraced.
     """
 
     def __init__(self, window: ProfileSpecification, communicator: Communicator, device: torch.device) -> None:
@@ -34,11 +36,17 @@ class StepWindow:
         self._profiler: profile | None = None
         self._done = 0
         self.wall_s: list[float] = []
+        self.clocks = ClockExchange(communicator)
 
     @property
     def profiler(self) -> profile:
         assert self._profiler is not None
         return self._profiler
+
+    def close(self) -> None:
+        """End the trace."""
+        self.profiler.stop()
+        self.clocks.compare("end")
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -49,6 +57,7 @@ class StepWindow:
         if self._done == window.wait + window.warmup:
             if self._profiler is not None:
                 self._profiler.stop()
+            self.clocks.compare("start")
             self._start()
         with record_function(f"ProfilerStep#{self._done}"):
             start = time.perf_counter()
@@ -88,7 +97,7 @@ def profile_steps(strategy: Strategy, out: Path) -> None:
     except _WindowComplete:
         pass
     strategy.evaluate()
-    window.profiler.stop()
+    window.close()
     if communicator.rank == 0:
         logging.info("profiled %d steps, %.3f s each", len(window.wall_s), sum(window.wall_s) / len(window.wall_s))
     _write(strategy, window, out, started)
@@ -105,5 +114,6 @@ def _write(strategy: Strategy, window: StepWindow, out: Path, started: float) ->
             communicator.broadcast(str(stage))
             window.profiler.export_chrome_trace(str(stage / "rank0.json.gz"))
             wall_s = communicator.gather(window.wall_s)
-            write_profile_manifest(stage, strategy.context, wall_s, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            write_profile_manifest(stage, strategy.context, wall_s, window.clocks.recorded(), seconds)
     communicator.wait_for_all()

@@ -66,13 +66,19 @@ def write_timed(strategy: Any, out: Path, gathered: list[dict[str, Any]], second
         write_json(stage / TIMED_MANIFEST, metrics)
 
 
-def write_profile_manifest(stage: Path, context: Any, wall_s: list[list[float]], seconds: float) -> None:
-    """Write the manifest beside the traces of a completed profiled run; `wall_s`: per rank, of each active step."""
+def write_profile_manifest(
+    stage: Path, context: Any, wall_s: list[list[float]], clocks: dict[str, Any], seconds: float
+) -> None:
+    """Write the manifest beside the traces of a completed profiled run.
+
+    `wall_s`: per rank, of each active step; `clocks`: what `ClockExchange` recorded.
+    """
     specification = context.specification
     manifest = _manifest("profile", specification, "completed", None) | {
         "steps": vars(specification.profile),
         "first_step": specification.profile.wait + specification.profile.warmup,
         "wall_s": wall_s,
+        "clocks": clocks,
         "traces": [f"rank{rank}.json.gz" for rank in range(specification.ranks)],
         "seconds": round(seconds, 3),
     }
