@@ -2,10 +2,20 @@
 
 import gzip
 import json
+import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from anatomy.traces.options import ParseOptions
+from anatomy.traces.rank.examine import examine
+from anatomy.traces.rank.record import RankRecord
+from anatomy.traces.reading.trace import read_trace
+
+sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import timeline_cases
 
 MAIN, WORKER, OTHER_THREAD = 100, 200, 300
 """Threads: the one that trains, one of Gloo, and one more."""
@@ -70,3 +80,15 @@ class TraceBuilder:
 def new_trace() -> type[TraceBuilder]:
     """The class with which tests write traces."""
     return TraceBuilder
+
+
+@pytest.fixture(scope="session")
+def examined() -> Callable[..., RankRecord]:
+    """A function from a written trace to the record of its rank."""
+
+    def run(trace: TraceBuilder, **options: Any) -> RankRecord:
+        parse_options = ParseOptions(**options)
+        with tempfile.TemporaryDirectory() as folder:
+            return examine(read_trace(trace.write(Path(folder), "rank0.json"), parse_options), parse_options)
+
+    return run

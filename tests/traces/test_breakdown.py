@@ -1,36 +1,42 @@
-"""Where the time of a step goes, on traces small enough to work out by hand."""
+"""Where the time of a step goes, on traces small enough to work out by hand: the tables on disk."""
 
+import json
+
+import pandas as pd
 import pytest
 
-from anatomy.traces.discovery import read_job
-from anatomy.traces.parsing import analyse
+from anatomy.traces.parsing import parse_traces
 
 
 @pytest.fixture
 def analysed(tmp_path):
-    """Write one rank's trace, read it, and return the tables."""
+    """Write one rank's trace, parse it, and return the tables."""
 
     def run(trace):
-        trace.write(tmp_path, "rank0.json")
-        return analyse(read_job(tmp_path, None))[0]
+        trace.write(tmp_path / "traces", "rank0.json")
+        return tables_of(tmp_path / "traces", tmp_path / "tables")
 
     return run
 
 
+def tables_of(folder, out):
+    manifest = parse_traces(folder, out)
+    return {table: pd.read_parquet(out / f"{table}.parquet") for table in manifest["tables"]}
+
+
 def parts(steps, row=0):
     """The parts of a step in microseconds, without those that are 0 or missing."""
-    values = steps.iloc[row].drop(["rank", "step", "start_ns"]).dropna()
+    values = steps.iloc[row].drop(["rank", "step", "annotated", "trace_kind", "start_ns"]).dropna()
     return {name.removesuffix("_ns"): value / 1000 for name, value in values.items() if value != 0}
 
 
 def phase_parts(phases):
+    names = ("total_ns", "compute_ns", "comm_ns", "preparation_ns", "copy_ns", "idle_ns", "other_ns")
     return {
         row["phase"]: {
-            name.removesuffix("_ns"): row[name] / 1000
-            for name in ("total_ns", "compute_ns", "comm_ns", "preparation_ns", "idle_ns", "other_ns")
-            if row[name] is not None and row[name] != 0
+            name.removesuffix("_ns"): row[name] / 1000 for name in names if not pd.isna(row[name]) and row[name] != 0
         }
-        for row in phases.fillna(0).to_dict("records")
+        for row in phases.to_dict("records")
     }
 
 
@@ -151,16 +157,14 @@ def test_a_step_on_a_gpu(analysed, new_trace):
     trace.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", 1055, 1100, stream=20)
     trace.kernel("Memcpy HtoD (Pinned -> Device)", 1090, 1110, stream=9)
     trace.kernel("Memcpy DtoD (Device -> Device)", 1120, 1130, stream=7)
-    trace.event("cuda_sync", "Event Sync", 1000, 1200, 7)
-    trace.event("gpu_user_annotation", "ProfilerStep#1", 1010, 1130, 7)
     assert parts(analysed(trace)["steps"]) == {
         "wall": 200,
         "compute": (1060 - 1010) + 10,  # kernels united; a copy within the device is its work
         "comm_exposed": 1100 - 1060,
         "comm_exposed_transfer": 40,
         "comm_overlapped": 1060 - 1055,
-        "preparation": 1110 - 1100,
-        "prep_copy": 10,
+        "comm_overlapped_transfer": 5,
+        "copy": 1110 - 1100,
         "idle": 10 + 10 + 70,  # before the first kernel, before the last copy, after it
     }
 
@@ -199,26 +203,6 @@ def test_steps_on_cpu_and_gpu_are_counted_once(analysed, new_trace):
     assert steps["wall_ns"].tolist() == [100_000, 100_000]
 
 
-def test_intervals_tile_each_step_and_show_every_stream(analysed, new_trace):
-    trace = new_trace()
-    trace.step(1, 1000, 1100)
-    trace.kernel("gemm", 1010, 1030, stream=7)
-    trace.kernel("gemm", 1020, 1040, stream=7)
-    trace.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", 1030, 1120, stream=20, launch=1012)
-    intervals = analysed(trace)["intervals"]
-    whole = intervals[intervals["stream"] == "rank"]
-    assert whole[["start_ns", "end_ns", "category"]].to_numpy().tolist() == [
-        [1_000_000, 1_010_000, "idle"],
-        [1_010_000, 1_040_000, "compute"],
-        [1_040_000, 1_100_000, "communication"],
-    ]
-    streams = intervals[intervals["stream"] != "rank"]
-    assert streams[["stream", "start_ns", "end_ns", "category"]].to_numpy().tolist() == [
-        ["gpu stream 20", 1_030_000, 1_100_000, "communication"],
-        ["gpu stream 7", 1_010_000, 1_040_000, "compute"],
-    ]
-
-
 def test_steps_only_on_the_gpu_are_read_there(analysed, new_trace):
     trace = new_trace()
     trace.event("gpu_user_annotation", "ProfilerStep#5", 1000, 1100, 7)
@@ -240,14 +224,16 @@ def test_a_step_with_nothing_but_its_annotation(analysed, new_trace):
     assert parts(analysed(trace)["steps"]) == {"wall": 100, "other": 100}
 
 
-def test_a_rank_whose_gpu_does_nothing_is_idle_and_not_a_cpu(tmp_path, new_trace):
+def test_a_rank_without_work_on_a_gpu_among_others_is_named(tmp_path, new_trace):
     for rank in range(2):
         trace = new_trace(rank, 2)
         trace.step(1, 1000, 1100)
         trace.op("aten::mm", 1010, 1050)
         if rank == 0:
             trace.kernel("gemm", 1020, 1060, launch=1015)
-        trace.write(tmp_path, f"rank{rank}.json")
-    steps = analyse(read_job(tmp_path, None))[0]["steps"]
-    assert steps["compute_ns"].tolist() == [40_000, 0]
-    assert steps["idle_ns"].tolist() == [60_000, 100_000]
+        trace.write(tmp_path / "traces", f"rank{rank}.json")
+    steps = tables_of(tmp_path / "traces", tmp_path / "tables")["steps"]
+    assert steps["compute_ns"].tolist() == [40_000, 40_000]
+    assert steps["idle_ns"].tolist() == [60_000, 0]
+    notes = json.loads((tmp_path / "tables" / "traces.json").read_text())["notes"]
+    assert any("rank 1: no work on a GPU" in note for note in notes)

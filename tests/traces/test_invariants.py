@@ -1,13 +1,19 @@
 """What must hold of every trace, on many random ones, against a count of microseconds one by one."""
 
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anatomy.traces.discovery import read_job
-from anatomy.traces.parsing import analyse
+from anatomy.traces.parsing import parse_traces
+from anatomy.traces.rank import decomposition
+from anatomy.traces.rank.annotations import PHASES as ALL_PHASES
+from anatomy.traces.rank.decomposition import CATEGORIES
 
 START, HORIZON = 1000, 60
 PHASES = ["sample", "fetch", "gather", "copy", "aggregate", "backward", "exchange", "sync", "evaluate"]
@@ -15,43 +21,77 @@ PREPARATION = ["sample", "fetch", "gather", "copy"]
 
 interval = st.tuples(st.integers(0, HORIZON), st.integers(0, HORIZON)).map(lambda pair: (min(pair), max(pair)))
 intervals = st.lists(interval, max_size=6)
-named = st.lists(st.tuples(st.sampled_from(PHASES), interval), max_size=6)
+# Ties decide by name in the count but by order in the file in the tool: let no two phases have the same span.
+named = st.lists(st.tuples(st.sampled_from(PHASES), interval), max_size=6, unique_by=lambda phase: phase[1])
+launched = st.lists(st.tuples(interval, st.integers(0, HORIZON)), max_size=6, unique_by=lambda work: work[0])
+"""Work on a GPU, and when it was launched."""
 steps = st.sampled_from([[(0, HORIZON)], [(5, 30), (30, 55)], [(0, 10), (20, 50)], []])
 
 
-def build(new_trace, step_windows):
+def build(new_trace, step_windows, phases=()):
     trace = new_trace()
     for number, (start, end) in enumerate(step_windows):
         trace.step(number, START + start, START + end)
+    for name, (start, end) in phases:
+        trace.phase(name, START + start, START + end)
     trace.event("cpu_op", "forward", START, START + HORIZON, 900)  # spans the window; on no thread that trains
     return trace
 
 
-def tables_of(trace):
-    with tempfile.TemporaryDirectory() as folder:
-        trace.write(Path(folder), "rank0.json")
-        return analyse(read_job(Path(folder), None))[0]
+def frame_of(columns):
+    """A table of a record with its lengths and, in place of codes, names."""
+    frame = pd.DataFrame(columns)
+    for column, names in (("category", CATEGORIES), ("phase", ALL_PHASES)):
+        if column in frame:
+            frame[column] = np.array(names, dtype=object)[frame[column]]
+    if "end_ns" in frame:
+        frame["ns"] = frame["end_ns"] - frame["start_ns"]
+    return frame
 
 
-def check_against(tables, step_windows, category_at):
-    """Compare every step's parts with a count over its microseconds; `category_at` also names the phase."""
-    windows = step_windows or [(0, HORIZON)]
-    for (_, row), (start, end) in zip(tables["steps"].iterrows(), windows, strict=True):
-        counted = {}
+def check_against(record, step_windows, piece_at):
+    """Compare a record with a count over its microseconds; `piece_at` gives category, phase and the phase of the
+    communication in flight, None where there is none."""
+    expected, flying = {}, {}
+    for number, (start, end) in enumerate(step_windows or [(0, HORIZON)]):
+        assert record.steps[number] == (1000 * (START + start), 1000 * (START + end))
         for instant in range(start, end):
-            category = category_at(instant)
-            counted[category] = counted.get(category, 0) + 1000
-        communicates = not tables["steps"]["comm_exposed_ns"].isna().any()
-        assert row["wall_ns"] == (end - start) * 1000
-        assert row["compute_ns"] == counted.get("compute", 0)
-        assert row["idle_ns"] == counted.get("idle", 0)
-        assert row["other_ns"] == counted.get("other", 0)
-        for phase in PREPARATION:
-            assert row[f"prep_{phase}_ns"] == counted.get(phase, 0)
-        if communicates:
-            assert row["comm_exposed_ns"] == counted.get("communication", 0)
-        else:
-            assert "communication" not in counted
+            category, phase, communication = piece_at(instant)
+            key = (number, category, phase)
+            expected[key] = expected.get(key, 0) + 1000
+            if communication is not None:
+                exposed = category == "communication"
+                key = (number, phase if exposed else communication, not exposed)
+                flying[key] = flying.get(key, 0) + 1000
+    sums = frame_of(record.sums)
+    assert sums.set_index(["step", "category", "phase"])["ns"].to_dict() == expected
+    communicating = frame_of(record.communicating)
+    assert communicating.groupby(["step", "phase", "overlapped"])["ns"].sum().to_dict() == flying
+    assert record.communicates == bool(flying)
+    check_alike(record, sums, communicating)
+
+
+def check_alike(record, sums, communicating):
+    """What holds between the tables of a record."""
+    walls = {step: end - start for step, (start, end) in record.steps.items() if end > start}
+    assert sums.groupby("step")["ns"].sum().to_dict() == walls
+    assert set(sums[sums["category"] == "preparation"]["phase"]) <= set(PREPARATION)
+    exposed = communicating[~communicating["overlapped"]].groupby(["step", "phase"])["ns"].sum()
+    in_sums = sums[sums["category"] == "communication"].set_index(["step", "phase"])["ns"]
+    assert exposed.to_dict() == in_sums.to_dict()
+    whole = frame_of(record.intervals)
+    whole = whole[whole["stream"] == record.streams.index("rank")]
+    for (step, (start, end)), (number, rows) in zip(record.steps.items(), whole.groupby("step"), strict=True):
+        assert step == number
+        assert [start, *rows["end_ns"]] == [*rows["start_ns"], end]  # one after the other, from start to end
+    assert whole.groupby(["step", "phase", "category"])["ns"].sum().to_dict() == (
+        sums.groupby(["step", "phase", "category"])["ns"].sum().to_dict()
+    )
+    for _, piece in communicating.iterrows():
+        around = whole[(whole["start_ns"] < piece["end_ns"]) & (whole["end_ns"] > piece["start_ns"])]
+        assert ((around["category"] == "communication") != piece["overlapped"]).all()
+    edges = communicating[["start_ns", "end_ns"]].to_numpy()
+    assert (edges[1:, 0] >= edges[:-1, 1]).all()
 
 
 def at(spans, instant):
@@ -64,36 +104,45 @@ def phase_at(phases, instant):
     return max(covering)[2] if covering else None
 
 
+def launching_phase(work, phases, instant):
+    """The phase that launched what runs, of several the one that started last; None where nothing runs."""
+    running = [(start, -end, caused) for (start, end), caused in work if start <= instant < end]
+    return (phase_at(phases, min(max(running)[2], max(running)[0])) or "other") if running else None
+
+
 @settings(max_examples=40, deadline=None)
-@given(compute=intervals, communication=intervals, copies=intervals, step_windows=steps)
-def test_a_gpu_without_phases(new_trace, compute, communication, copies, step_windows):
-    trace = build(new_trace, step_windows)
+@given(phases=named, compute=launched, communication=launched, copies=launched, step_windows=steps)
+def test_a_gpu(new_trace, examined, phases, compute, communication, copies, step_windows):
+    trace = build(new_trace, step_windows, phases)
     trace.kernel("gemm", START, START)  # a GPU that may do nothing
-    for index, (start, end) in enumerate(compute):
-        trace.kernel("gemm", START + start, START + end, stream=index % 3)
-    for start, end in communication:
-        trace.kernel("ncclDevKernel_Generic()", START + start, START + end, stream=20)
-    for start, end in copies:
-        trace.kernel("Memcpy HtoD (Pinned -> Device)", START + start, START + end, stream=30)
+    everything = (
+        ("gemm", compute, 7),
+        ("ncclDevKernel_Generic()", communication, 20),
+        ("Memcpy HtoD (Pinned -> Device)", copies, 30),
+    )
+    for name, work, stream in everything:
+        for index, ((start, end), caused) in enumerate(work):
+            trace.kernel(name, START + start, START + end, stream=stream + index % 3, launch=START + min(start, caused))
 
-    def category_at(instant):
-        if at(compute, instant):
-            return "compute"
-        if at(communication, instant):
-            return "communication"
-        return "copy" if at(copies, instant) else "idle"
+    def piece_at(instant):
+        computing, flying, copying = (launching_phase(work, phases, instant) for _, work, _ in everything)
+        if computing:
+            category = "preparation" if computing in PREPARATION else "compute"
+            return "other" if computing == "evaluate" else category, computing, flying
+        if flying:
+            return "communication", flying, flying
+        if copying:
+            return "preparation" if copying in PREPARATION else "copy", copying, None
+        phase = phase_at(phases, instant) or "other"
+        return "preparation" if phase in PREPARATION else "idle", phase, None
 
-    check_against(tables_of(trace), step_windows, category_at)
+    check_against(examined(trace), step_windows, piece_at)
 
 
 @settings(max_examples=40, deadline=None)
 @given(phases=named, operators=intervals, communication=intervals, step_windows=steps.filter(len))
-def test_a_cpu_with_phases(new_trace, phases, operators, communication, step_windows):
-    # Ties decide by name in the count but by order in the file in the tool: let no two phases have the same span.
-    phases = list({span: (name, span) for name, span in phases}.values())
-    trace = build(new_trace, step_windows)
-    for name, (start, end) in phases:
-        trace.phase(name, START + start, START + end)
+def test_a_cpu(new_trace, examined, phases, operators, communication, step_windows):
+    trace = build(new_trace, step_windows, phases)
     communication_starts = [start for name, (start, _) in phases if name in ("fetch", "exchange", "sync")]
     for start, end in operators:
         trace.op("aten::mm", START + start, START + end)
@@ -103,28 +152,22 @@ def test_a_cpu_with_phases(new_trace, phases, operators, communication, step_win
         (start, end) for start, end in operators if not any(start < moment < end for moment in communication_starts)
     ]
 
-    def category_at(instant):
-        phase = phase_at(phases, instant)
-        if at(communication, instant) and not at(computing, instant):
-            return "communication"
+    def piece_at(instant):
+        phase = phase_at(phases, instant) or "other"
+        starts = [(start, -end) for start, end in communication if start <= instant < end]
+        flying = (phase_at(phases, max(starts)[0]) or "other") if starts else None
+        if flying and not at(computing, instant):
+            return "communication", phase, flying
         if phase in PREPARATION:
-            return phase
-        if phase == "evaluate" or (phase in ("exchange", "sync", None) and not at(computing, instant)):
-            return "other"
-        return "compute"
+            return "preparation", phase, flying
+        if phase == "evaluate" or (phase in ("exchange", "sync", "other") and not at(computing, instant)):
+            return "other", phase, flying
+        return "compute", phase, flying
 
-    tables = tables_of(trace)
-    check_against(tables, step_windows, category_at)
-    for (_, step), rows in tables["phases"].groupby(["rank", "step"]):
-        start, end = step_windows[step]
-        expected = {}
-        for instant in range(start, end):
-            name = phase_at(phases, instant) or "other"
-            expected[name] = expected.get(name, 0) + 1000
-        assert {name: total for name, total in zip(rows["phase"], rows["total_ns"], strict=True) if total} == expected
+    check_against(examined(trace), step_windows, piece_at)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     arrivals=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=4),
     operators=intervals,
@@ -142,15 +185,26 @@ def test_two_ranks_wait_for_each_other(new_trace, arrivals, operators):
             for start, end in operators:
                 trace.op("aten::mm", START + start, START + end)
             trace.write(Path(folder), f"rank{rank}.json")
-        tables = analyse(read_job(Path(folder), None))[0]
-    rows = tables["collectives"]
+        parse_traces(Path(folder), Path(folder) / "tables")
+        rows, steps = (
+            pd.read_parquet(Path(folder) / "tables" / f"{name}.parquet") for name in ("collectives", "steps")
+        )
     assert rows["matched"].all()
     for rank in range(2):
         waits = [max(offsets) - offsets[rank] for offsets in arrivals]
         own = rows[rows["rank"] == rank]
         assert own["wait_ns"].tolist() == [1000 * wait for wait in waits]
         assert (own["wait_ns"] + own["transfer_ns"] == own["end_ns"] - own["start_ns"]).all()
-    steps = tables["steps"]
-    total = steps["comm_exposed_ns"] + steps["comm_overlapped_ns"]
-    assert total.tolist() == (rows["end_ns"] - rows["start_ns"]).groupby(rows["rank"]).sum().tolist()
-    assert (steps["comm_exposed_wait_ns"] <= rows.groupby("rank")["wait_ns"].sum().to_numpy()).all()
+    exposed, overlapped = steps["comm_exposed_ns"], steps["comm_overlapped_ns"]
+    assert (exposed + overlapped).tolist() == (rows["end_ns"] - rows["start_ns"]).groupby(rows["rank"]).sum().tolist()
+    # Neither waiting nor transfer changes by what is computed meanwhile.
+    for state in ("wait", "transfer"):
+        total = steps[f"comm_exposed_{state}_ns"] + steps[f"comm_overlapped_{state}_ns"]
+        assert total.tolist() == rows.groupby("rank")[f"{state}_ns"].sum().tolist()
+
+
+def test_one_rank_is_examined_without_what_takes_long_to_load():
+    code = "import sys, anatomy.traces.rank.examine; print({'pandas', 'pyarrow', 'torch'} & set(sys.modules))"
+    scripts = Path(decomposition.__file__).parents[3]
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=scripts, capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "set()"

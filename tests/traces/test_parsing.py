@@ -1,16 +1,24 @@
 """The whole stage: files in, tables out; by hand, and without what only training needs."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from anatomy.errors import StudyError
-from anatomy.traces.parsing import parse_traces
-from anatomy.traces.tables import COLUMNS, schema_of
+from anatomy.traces import parsing
+from anatomy.traces.options import ParseOptions
+from anatomy.traces.parsing import examine_files, parse_traces
+from anatomy.traces.tables import COLUMNS, TYPES
+
+GPU_TABLES = ("queueing", "idle")
+"""Tables that are empty without a GPU."""
 
 
 @pytest.fixture
@@ -33,13 +41,18 @@ def profile_manifest(folder, **content):
     (folder / "manifest.json").write_text(json.dumps({"kind": "profile", "run": "g.metis-2.s0", **content}))
 
 
+def schema_of(table):
+    return pa.schema([(name, TYPES[kind]) for name, (kind, _) in COLUMNS[table].items()])
+
+
 def test_every_table_has_its_columns_and_types(tmp_path, traces):
     manifest = parse_traces(traces, tmp_path / "out")
     assert json.loads((tmp_path / "out" / "traces.json").read_text()) == manifest
     for table, columns in COLUMNS.items():
         content = pq.read_table(tmp_path / "out" / f"{table}.parquet")
         assert content.schema.equals(schema_of(table))
-        assert manifest["tables"][table]["rows"] == content.num_rows > 0
+        assert manifest["tables"][table]["rows"] == content.num_rows
+        assert (content.num_rows > 0) == (table not in GPU_TABLES)
         assert list(manifest["tables"][table]["columns"]) == list(columns)
     assert manifest["kind"] == "traces"
     assert manifest["trace_kind"] == "cpu-gloo"
@@ -52,9 +65,35 @@ def test_every_table_has_its_columns_and_types(tmp_path, traces):
 def test_equal_traces_give_equal_tables(tmp_path, traces):
     for out in ("first", "second"):
         parse_traces(traces, tmp_path / out)
-    for table in COLUMNS:
-        first, second = ((tmp_path / out / f"{table}.parquet").read_bytes() for out in ("first", "second"))
+    for name in ("timeline.json.gz", *(f"{table}.parquet" for table in COLUMNS)):
+        first, second = ((tmp_path / out / name).read_bytes() for out in ("first", "second"))
         assert first == second
+
+
+def test_several_processes_give_what_one_gives(tmp_path, traces, monkeypatch):
+    parse_traces(traces, tmp_path / "one")
+    monkeypatch.setattr(parsing, "SMALL_JOB_BYTES", 0)
+    monkeypatch.setattr(parsing.os, "sched_getaffinity", lambda _: {0, 1})
+    parse_traces(traces, tmp_path / "several")
+    for table in COLUMNS:
+        first, second = ((tmp_path / out / f"{table}.parquet").read_bytes() for out in ("one", "several"))
+        assert first == second
+
+
+@pytest.mark.parametrize("small_job_bytes", [0, 1_000_000])
+def test_an_error_in_a_file_is_the_same_from_another_process(traces, monkeypatch, small_job_bytes):
+    (traces / "rank1.json.gz").write_bytes(b"")
+    monkeypatch.setattr(parsing, "SMALL_JOB_BYTES", small_job_bytes)
+    with pytest.raises(StudyError, match=r"rank1\.json\.gz: the file is empty"):
+        examine_files(sorted(traces.iterdir()), ParseOptions())
+
+
+def test_a_process_that_is_killed_is_one_message(traces, monkeypatch):
+    monkeypatch.setattr(parsing, "SMALL_JOB_BYTES", 0)
+    monkeypatch.setattr(parsing.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(parsing, "read_trace", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(StudyError, match="a process that read one of 2 traces was killed"):
+        examine_files(sorted(traces.iterdir()), ParseOptions())
 
 
 def test_steps_that_a_rank_lacks_are_left_out_and_noted(tmp_path, traces, new_trace):
@@ -91,6 +130,17 @@ def test_without_steps_the_whole_window_is_one(tmp_path, new_trace):
     steps = pd.read_parquet(tmp_path / "out" / "steps.parquet")
     assert steps[["step", "wall_ns", "compute_ns", "other_ns"]].to_numpy().tolist() == [[0, 100_000, 90_000, 10_000]]
     assert manifest["trace_kind"] == "cpu"
+
+
+def test_a_delay_that_is_not_known_is_missing(tmp_path, new_trace):
+    trace = new_trace()
+    trace.step(1, 1000, 1100)
+    trace.kernel("gemm", 1010, 1040)
+    trace.write(tmp_path / "traces", "rank0.json")
+    parse_traces(tmp_path / "traces", tmp_path / "out")
+    found = pd.read_parquet(tmp_path / "out" / "queueing.parquet")
+    assert found[["kernels", "mean_kernel_ns", "launched"]].to_numpy().tolist() == [[1, 30_000, 0]]
+    assert found[["delay_mean_ns", "delay_median_ns", "delay_p95_ns"]].isna().all(axis=None)
 
 
 def test_an_unknown_phase_counts_as_other_and_is_noted(tmp_path, new_trace):

@@ -116,6 +116,28 @@ class TestDlrm:
         found = step(dlrm[0], 0, 10)
         assert found["comm_exposed_ns"] + found["comm_overlapped_ns"] == total * 1000
 
+    def test_the_waiting_is_not_transfer_in_the_step_either(self, dlrm):
+        # On rank 1 nothing is computed during the first all-to-all, whose 7624 us of waiting are therefore exposed.
+        found = step(dlrm[0], 1, 10)
+        assert found["comm_exposed_wait_ns"] >= 7_624_000
+        waits = [collective(dlrm[0], 1, place)["wait_ns"] for place in range(8)]
+        assert found["comm_exposed_wait_ns"] + found["comm_overlapped_wait_ns"] == sum(waits)
+
+    def test_one_host_has_one_clock(self, dlrm):
+        clocks = dlrm[0]["clocks"]
+        assert clocks["offset_ns"].tolist() == [0] * 8
+        assert clocks["method"].tolist() == ["reference"] + ["collectives"] * 7
+
+    def test_the_critical_path_goes_through_the_last_rank_to_arrive(self, dlrm):
+        path = dlrm[0]["critical_path"]
+        assert (path["start_ns"].to_numpy()[1:] == path["end_ns"].to_numpy()[:-1]).all()
+        steps = dlrm[0]["steps"]
+        starts, ends = steps["start_ns"].min(), (steps["start_ns"] + steps["wall_ns"]).max()
+        assert path["length_ns"].sum() == ends - path["start_ns"].iloc[0] <= ends - starts
+        # All wait for rank 7 in the first all-to-all, so nothing of another rank before it is on the path.
+        first = dlrm[0]["collectives"].query("collective == 0")["arrival_ns"].max()
+        assert set(path.loc[path["end_ns"] <= first, "rank"]) == {7}
+
     def test_compute_is_the_union_of_kernels(self, dlrm, shared_data):
         path = shared_data / "traces" / "dlrm-8rank" / dlrm[1]["files"]["0"]
         start = 1694128201426674  # ts of ProfilerStep#10
@@ -135,7 +157,7 @@ class TestDlrm:
         assert manifest["missing_ranks"] == []
         assert manifest["unmatched_share"] == 0
         assert manifest["unclassified_share"] < 0.03
-        assert any("offsets between hosts are not estimated" in note for note in manifest["notes"])
+        assert any("7 of 7 clocks can't be told from the reference's" in note for note in manifest["notes"])
         assert not any("end on one rank before another arrives" in note for note in manifest["notes"])
 
 
@@ -161,6 +183,24 @@ class TestNcclData:
         first = collective(nccl_data[0], 0, 0)
         assert first["start_ns"] == 1711964646000000000 + 4458676423385774
         assert first["end_ns"] - first["start_ns"] == 30_975
+
+    def test_bandwidths_of_all_21_collectives(self, nccl_data, shared_data):
+        # bytes / 'dur' of each kernel: of two ranks, an all-reduce sends 2 (2 - 1) / 2 = 1 byte over the bus for each
+        # of the buffer, a broadcast 1. In step 4, the all-reduce of 7875584 floats takes 2424.415 us: 12.99 GB/s.
+        with gzip.open(shared_data / "traces" / "hta" / "nccl_data.json.gz") as file:
+            events = json.load(file)["traceEvents"]
+        kernels = [event for event in events if event.get("cat") == "kernel" and "nccl" in event["name"]]
+        kernels.sort(key=lambda event: event["ts"])
+        size = {"Float": 4, "Long": 8}
+        expected = [
+            event["args"]["In msg nelems"] * size[event["args"]["dtype"]] / (event["dur"] * 1e-6) for event in kernels
+        ]
+        rows = nccl_data[0]["collectives"].sort_values("start_ns")
+        assert len(rows) == 21
+        assert rows["algorithm_bandwidth"].tolist() == pytest.approx(expected, rel=1e-6)
+        assert rows["bus_bandwidth"].tolist() == pytest.approx(expected, rel=1e-6)
+        assert set(rows["bandwidth_of"]) == {"duration"}
+        assert rows["algorithm_bandwidth"].iloc[3] == pytest.approx(7875584 * 4 / 2424.415e-6)
 
     def test_communication_of_step_4(self, nccl_data):
         # 'dur' of its seven NCCL kernels, in ns; one stream, no overlap

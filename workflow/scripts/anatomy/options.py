@@ -60,7 +60,7 @@ def fill_defaults(instance: Any, schema: Fragment) -> None:
 def no_such(name: Any, known: Iterable[str]) -> str:
     """That a name does not exist, what may have been meant, and what there is."""
     known = list(known)
-    return f"{name!r} does not exist{_meant(name, known)}; there are: {', '.join(known)}"
+    return f"{name!r} does not exist{_meant(name, known)}; there are: {', '.join(known) or 'none'}"
 
 
 def _explain(error: "ValidationError") -> str:

@@ -1,5 +1,6 @@
 """The tables of this stage: their columns, types and meaning."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ RANK_AND_STEP = {
     "step": ("int64", "number of the profiled step (ProfilerStep#N); 0 where the whole window counts as one step"),
 }
 
-TIMES = {
-    "compute_ns": ("int64", "time in computation"),
+COMMUNICATION_TIMES = {
     "comm_exposed_ns": ("int64", "communication while nothing is computed; missing without any communication"),
     "comm_exposed_wait_ns": (
         "int64",
@@ -21,11 +21,18 @@ TIMES = {
     ),
     "comm_exposed_transfer_ns": ("int64", "of it, the rest; missing where ranks are missing"),
     "comm_overlapped_ns": ("int64", "communication while something is computed; not part of the sum"),
+    "comm_overlapped_wait_ns": ("int64", "of it, waiting for ranks that have not arrived; missing as above"),
+    "comm_overlapped_transfer_ns": ("int64", "of it, the rest; missing as above"),
+}
+
+OWN_TIMES = {
+    "compute_ns": ("int64", "time in computation"),
     "preparation_ns": ("int64", "sampling, fetching, gathering and copying a mini-batch, without communication"),
     "prep_sample_ns": ("int64", "of preparation, phase sample"),
     "prep_fetch_ns": ("int64", "of preparation, phase fetch without its communication: packing and unpacking"),
     "prep_gather_ns": ("int64", "of preparation, phase gather"),
-    "prep_copy_ns": ("int64", "of preparation, phase copy, and copies between host and device"),
+    "prep_copy_ns": ("int64", "of preparation, phase copy"),
+    "copy_ns": ("int64", "memory copies between host and device that no phase of preparation launched"),
     "idle_ns": ("int64", "time in which the GPU has nothing to do and is not waiting for preparation; 0 on a CPU"),
     "other_ns": ("int64", "what is none of these: on a CPU, outside of operators in exchange, sync and between phases"),
 }
@@ -33,23 +40,20 @@ TIMES = {
 COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
     "steps": {
         **RANK_AND_STEP,
-        "start_ns": ("int64", "start of the step by the trace's clock"),
-        "wall_ns": ("int64", "its duration = compute + exposed communication + preparation + idle + other"),
-        **TIMES,
+        "annotated": ("bool", "whether the step is a ProfilerStep; else the whole window of the trace counts as one"),
+        "trace_kind": ("string", "cuda-nccl, cuda, cpu-gloo or cpu: what the job ran on and communicated with"),
+        "start_ns": ("int64", "start of the step by the trace's own clock, since 1970"),
+        "wall_ns": ("int64", "its duration = compute + exposed communication + preparation + copy + idle + other"),
+        **OWN_TIMES,
+        **COMMUNICATION_TIMES,
     },
     "phases": {
         **RANK_AND_STEP,
         "phase": ("string", "phase; of nested ones, the innermost; other is where none is annotated"),
         "calls": ("int64", "how many annotations of the phase start in the step"),
         "total_ns": ("int64", "time in the phase, without phases nested in it; over the phases, the step's wall time"),
-        "compute_ns": TIMES["compute_ns"],
-        "comm_ns": TIMES["comm_exposed_ns"],
-        "comm_wait_ns": TIMES["comm_exposed_wait_ns"],
-        "comm_transfer_ns": TIMES["comm_exposed_transfer_ns"],
-        "comm_overlapped_ns": TIMES["comm_overlapped_ns"],
-        "preparation_ns": TIMES["preparation_ns"],
-        "idle_ns": TIMES["idle_ns"],
-        "other_ns": TIMES["other_ns"],
+        **{name: meaning for name, meaning in OWN_TIMES.items() if not name.startswith("prep_")},
+        **{name.replace("_exposed", ""): meaning for name, meaning in COMMUNICATION_TIMES.items()},
     },
     "collectives": {
         "collective": ("int64", "index by first arrival; the ranks' rows of a matched one share it"),
@@ -60,12 +64,30 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
         **RANK_AND_STEP,
         "bytes": ("int64", "larger of the rank's input and output; missing where the trace has no sizes"),
         "group_size": ("int64", "ranks in the group"),
-        "start_ns": ("int64", "arrival of the rank"),
-        "end_ns": ("int64", "end on this rank"),
+        "start_ns": ("int64", "arrival of the rank, by its own clock"),
+        "end_ns": ("int64", "end on this rank, by its own clock"),
+        "arrival_ns": ("int64", "arrival by the reference rank's clock; missing where the clocks can't be compared"),
         "wait_ns": ("int64", "from the rank's arrival to the last arrival; missing where not matched"),
         "transfer_ns": ("int64", "the rest of its duration; missing where not matched"),
         "straggler": ("int32", "rank that arrived last; missing where not matched"),
         "matched": ("bool", "whether all ranks of the group have it"),
+        "matched_by": ("string", "`sequence` number, or `order` within group and step; missing where not matched"),
+        "algorithm_bandwidth": ("double", "bytes per second as NCCL's tests define it; missing without bytes"),
+        "bus_bandwidth": ("double", "the same, times what the kind sends over a link for each byte of its result"),
+        "bandwidth_of": (
+            "string",
+            "`transfer`: over transfer_ns; `duration`: over start to end, waiting included, hence a lower bound",
+        ),
+    },
+    "clocks": {
+        "rank": RANK_AND_STEP["rank"],
+        "offset_ns": ("int64", "this rank's clock less the reference rank's; missing where it can't be known"),
+        "uncertainty_ns": ("int64", "the true offset lies within offset ± this; missing where it can't be known"),
+        "method": (
+            "string",
+            "reference; exchange: messages during the run; collectives: their ends and arrivals; unknown",
+        ),
+        "collectives": ("int64", "collectives that the estimate rests on"),
     },
     "operators": {
         **RANK_AND_STEP,
@@ -75,31 +97,79 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
         "calls": ("int64", "how often it started in the step"),
         "self_ns": ("int64", "time in it and not in operators that it calls, summed over calls"),
     },
+    "queueing": {
+        **RANK_AND_STEP,
+        "stream": ("int64", "stream of the GPU"),
+        "kernels": ("int64", "kernels that start in the step, without communication"),
+        "kernel_ns": ("int64", "sum of their durations"),
+        "mean_kernel_ns": ("int64", "their mean duration"),
+        "short_kernels": ("int64", "of them, those shorter than 10 us, which take no longer than their launch"),
+        "launched": ("int64", "of them, those whose launch the trace has"),
+        "delay_mean_ns": ("int64", "from the start of the launching call to the kernel's start: mean"),
+        "delay_median_ns": ("int64", "the same: median"),
+        "delay_p95_ns": ("int64", "the same: 95th percentile"),
+    },
+    "idle": {
+        **RANK_AND_STEP,
+        "not_computing_ns": ("int64", "time in which the GPU computes nothing: the sum of the following"),
+        "communication_bound_ns": ("int64", "communication is running"),
+        "copy_bound_ns": ("int64", "else a copy over the GPU's border is running"),
+        "synchronisation_ns": ("int64", "the next work is not launched since the host waits for the GPU"),
+        "host_bound_ns": ("int64", "the next work is not launched since the host does something else"),
+        "launched_ns": ("int64", "the next work is launched and has not started"),
+        "unknown_ns": ("int64", "the trace does not say when the next work was launched"),
+    },
     "intervals": {
         **RANK_AND_STEP,
-        "start_ns": ("int64", "start"),
-        "end_ns": ("int64", "end"),
-        "category": ("string", "compute, communication, preparation, idle, other"),
+        "start_ns": ("int64", "start, by the rank's own clock"),
+        "end_ns": ("int64", "end, by the rank's own clock"),
+        "category": ("string", "compute, communication, preparation, copy, idle, other"),
         "phase": ("string", "phase that it belongs to"),
         "stream": ("string", "`rank`: the rank as a whole, without gap or overlap; else one GPU stream or CPU thread"),
     },
+    "critical_path": {
+        "step": RANK_AND_STEP["step"],
+        "place": ("int64", "place in the chain that determined the step's length over all ranks, from 0"),
+        "rank": ("int32", "rank that it happens on; of a transfer, the one that goes on from there"),
+        "element": ("string", "`phase`: work of one rank in one phase; `transfer`: a collective from its last arrival"),
+        "phase": ("string", "phase"),
+        "category": ("string", "what fills most of it: compute, communication, preparation, copy, idle, other"),
+        "collective": ("int64", "the collective of a transfer"),
+        "start_ns": ("int64", "start, by the reference rank's clock"),
+        "end_ns": ("int64", "end, by the reference rank's clock"),
+        "length_ns": ("int64", "end - start"),
+        "slack_to_next_ns": ("int64", "by how much it would have to shrink before another chain determines the step"),
+    },
 }
 
-TYPES = {"int32": pa.int32(), "int64": pa.int64(), "string": pa.string(), "bool": pa.bool_()}
+TYPES = {"int32": pa.int32(), "int64": pa.int64(), "double": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
+
+ROWS_AT_ONCE = 100_000
+"""Rows that are encoded together: all that the writer holds beside the table."""
 
 
-def schema_of(table: str) -> pa.Schema:
-    """The Arrow schema of a table; every column may have missing values where its meaning says so."""
-    return pa.schema([(name, TYPES[kind]) for name, (kind, _) in COLUMNS[table].items()])
-
-
-def write_tables(folder: Path, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
+def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """Write every table as Parquet and return what the manifest says about them; a table not given is empty."""
     described = {}
     for table, columns in COLUMNS.items():
         frame = tables.get(table, pd.DataFrame(columns=list(columns)))
-        content = pa.Table.from_pandas(frame[list(columns)], schema=schema_of(table), preserve_index=False)
-        pq.write_table(content.replace_schema_metadata(), folder / f"{table}.parquet")
+        arrays = [_array(frame[name], TYPES[kind]) for name, (kind, _) in columns.items()]
+        texts = [name for name, (kind, _) in columns.items() if kind == "string"]
+        pq.write_table(
+            pa.table(arrays, names=list(columns)),
+            folder / f"{table}.parquet",
+            row_group_size=ROWS_AT_ONCE,
+            use_dictionary=texts,
+            # Without Arrow's own schema in the file, text is text for every reader, however it is encoded.
+            store_schema=False,
+        )
         meanings = {name: meaning for name, (_, meaning) in columns.items()}
         described[table] = {"rows": len(frame), "columns": meanings}
     return described
+
+
+def _array(column: pd.Series, kind: pa.DataType) -> pa.Array:
+    """A column as Arrow; categories stay a dictionary, so that a million rows do not become a million strings."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return pa.DictionaryArray.from_arrays(column.cat.codes.to_numpy(), pa.array(column.cat.categories, type=kind))
+    return pa.array(column, type=kind, from_pandas=True)

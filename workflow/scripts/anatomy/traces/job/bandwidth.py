@@ -1,0 +1,66 @@
+"""Bandwidths of collectives by the definitions of NVIDIA's nccl-tests.
+
+The *algorithm bandwidth* is a collective's size over its time. The *bus bandwidth* multiplies it by the share of the
+size that has to cross each rank's link in the best algorithm, so that it can be compared with the hardware's, whatever
+the number of ranks n.
+
+The size is the larger of a rank's input and output: for an all-gather and a reduce-scatter what all ranks hold
+together, for an all-to-all one rank's whole buffer, for everything else one rank's.
+
+Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md; those of all-to-all, gather and scatter
+from the tests' own code.
+"""
+
+import numpy as np
+import pandas as pd
+
+TRANSFER, DURATION = "transfer", "duration"
+
+BANDWIDTH_COLUMNS = ("algorithm_bandwidth", "bus_bandwidth", "bandwidth_of")
+
+
+def bus_factor(kind: str, ranks: np.ndarray) -> np.ndarray:
+    """Bus over algorithm bandwidth of a kind of collective by the number of its ranks, float64 [n].
+
+    `ranks` is float64, NaN where unknown; so is the result there where it depends on them, and for kinds that move
+    nothing or are not known.
+    """
+    if kind == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    if kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
+        return (ranks - 1) / ranks
+    if kind in ("broadcast", "reduce", "send_recv"):
+        return np.ones(len(ranks))
+    return np.full(len(ranks), np.nan)
+
+
+def add_bandwidths(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `split_waiting` with the bandwidths that each rank saw.
+
+    Adds algorithm_bandwidth and bus_bandwidth (float64, bytes per second, NaN where unknown), and bandwidth_of (object,
+    None where there is none), the time they are over: "transfer", from the last rank's arrival on; or where that is not
+    known, "duration", all of the rank's own time, in which it may have waited, so that both are lower bounds.
+
+    Missing where the bytes are unknown, the time is 0 (a rank may be done before the last arrives), or nothing is
+    moved; the bus bandwidth also where the number of ranks is unknown and matters.
+    """
+    transfer = rows["transfer_ns"].to_numpy(dtype=np.float64, na_value=np.nan)
+    known = ~np.isnan(transfer)
+    time_ns = np.where(known, transfer, (rows["end_ns"] - rows["start_ns"]).to_numpy(dtype=np.float64))
+    size = rows["bytes"].to_numpy(dtype=np.float64, na_value=np.nan)
+    moves = (time_ns > 0) & (size > 0) & (rows["kind"] != "barrier").to_numpy()
+    # bytes / ns * 1e9 = bytes per second
+    algorithm = np.divide(size * 1e9, time_ns, out=np.full(len(rows), np.nan), where=moves)
+    kinds, names = pd.factorize(rows["kind"])
+    ranks, factor = _num_ranks(rows), np.full(len(rows), np.nan)
+    for code, kind in enumerate(names):
+        factor[kinds == code] = bus_factor(kind, ranks[kinds == code])
+    over = np.where(moves, np.where(known, TRANSFER, DURATION), None)
+    return rows.assign(algorithm_bandwidth=algorithm, bus_bandwidth=algorithm * factor, bandwidth_of=over)
+
+
+def _num_ranks(rows: pd.DataFrame) -> np.ndarray:
+    """How many ranks took part, float64 [n]: as the trace says, else as were matched, else NaN."""
+    stated = rows["group_size"].to_numpy(dtype=np.float64, na_value=np.nan)
+    met = rows.groupby("collective")["collective"].transform("size").to_numpy(dtype=np.float64)
+    return np.where(np.isnan(stated), np.where(rows["matched"], met, np.nan), stated)
