@@ -24,6 +24,7 @@ rule build_report:
         figures=all_figures(),
         observations=all_observations(),
         metrics=[f"{RESULTS}/runs/{run}/timed/metrics.json" for run in PLAN.runs],
+        traces=[f"{RESULTS}/traces/{name}/traces.json" for name in sorted(PLAN.recorded)],
         library=library("report/*.py") + ["workflow/report/report.html.j2", "workflow/report/report.css"],
         script=f"{SCRIPTS}/build_report.py",
     output:

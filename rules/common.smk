@@ -14,7 +14,7 @@ LIBRARY = f"{SCRIPTS}/anatomy"
 sys.path.insert(0, str(Path(workflow.basedir) / SCRIPTS))
 
 from anatomy import session
-from anatomy.configuration import check_configuration
+from anatomy.configuration import check_configuration, trace_files
 from anatomy.errors import StudyError
 from anatomy.figures import FIGURES, FORMATS
 from anatomy.graphs.sources import needs_fetch, resources
@@ -57,6 +57,7 @@ wildcard_constraints:
     graph=one_of(config["graphs"]),
     partition=one_of({partition for _, partition in PLAN.partitions}),
     run=one_of(PLAN.runs),
+    traces=one_of(PLAN.traced),
     table=one_of(config["tables"]),
     figure=one_of(config["figures"]),
     observation=one_of(config["observations"]),
@@ -148,13 +149,35 @@ def partition_of_run(wildcards):
     return f"{RESULTS}/partitions/{run.graph}/{run.partition}/partition.json"
 
 
+def files_of_traces(wildcards):
+    """The manifest of a profiled run's traces, which is written last, or the files of traces recorded elsewhere."""
+    if wildcards.traces in PLAN.recorded:
+        return trace_files(config["traces"][wildcards.traces])
+    return [f"{RESULTS}/runs/{wildcards.traces}/profiled/manifest.json"]
+
+
+def folder_of_traces(wildcards):
+    """Where a job's traces lie, or its only one."""
+    if wildcards.traces in PLAN.recorded:
+        return config["traces"][wildcards.traces]["path"]
+    return f"{RESULTS}/runs/{wildcards.traces}/profiled"
+
+
+def processes_for_traces(wildcards):
+    """Ranks are read in parallel, as far as there are cores; of a job of many, eight at a time."""
+    if wildcards.traces in PLAN.recorded:
+        return min(len(files_of_traces(wildcards)), 8)
+    return min(PLAN.runs[wildcards.traces].num_parts, 8)
+
+
 def inputs_of_table(wildcards):
     """What the runs of a table left: metrics of all, and the trace tables and partitions where the table reads them."""
-    runs = list({run.name: run for _, run in PLAN.runs_of_table(wildcards.table)}.values())
+    names = {name for _, name in PLAN.of_table(wildcards.table)}
+    runs = [PLAN.runs[name] for name in names - PLAN.recorded]
     reads = TABLES[wildcards.table].constants["INPUTS"]
     files = [f"{RESULTS}/runs/{run.name}/timed/metrics.json" for run in runs]
     if "traces" in reads:
-        files += [f"{RESULTS}/traces/{run.name}/traces.json" for run in runs if run.name in PLAN.profiled]
+        files += [f"{RESULTS}/traces/{name}/traces.json" for name in names.intersection(PLAN.traced)]
     if "partition" in reads:
         files += [f"{RESULTS}/partitions/{run.graph}/{run.partition}/partition.json" for run in runs]
     return sorted(set(files))
@@ -174,7 +197,7 @@ def all_runs():
 
 
 def all_traces():
-    return [f"{RESULTS}/traces/{run}/traces.json" for run in sorted(PLAN.profiled)]
+    return [f"{RESULTS}/traces/{name}/traces.json" for name in PLAN.traced]
 
 
 def all_tables():

@@ -17,9 +17,7 @@ rule tabulate_study:
         "../envs/analysis.yaml"
     params:
         options=lambda wildcards: compact(PLAN.table_options(wildcards.table)),
-        runs=lambda wildcards: "\n".join(
-            f"{experiment}\t{run.name}" for experiment, run in PLAN.runs_of_table(wildcards.table)
-        ),
+        runs=lambda wildcards: "\n".join(map("\t".join, PLAN.of_table(wildcards.table))),
     message:
         "tabulate {wildcards.table}"
     shell:

@@ -1,23 +1,25 @@
-"""Profiled run → trace tables."""
+"""Profiled run, or traces that were recorded elsewhere → trace tables."""
 
 
 rule parse_trace:
     input:
-        profile=f"{RESULTS}/runs/{{run}}/profiled/manifest.json",
+        traces=files_of_traces,
         library=library("traces/**/*.py", "phases.py"),
         script=f"{SCRIPTS}/parse_traces.py",
     output:
-        manifest=f"{RESULTS}/traces/{{run}}/traces.json",
+        manifest=f"{RESULTS}/traces/{{traces}}/traces.json",
     log:
-        f"{RESULTS}/logs/traces/{{run}}.log",
+        f"{RESULTS}/logs/traces/{{traces}}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/traces/{{run}}.tsv"
+        f"{RESULTS}/benchmarks/traces/{{traces}}.tsv"
     conda:
         "../envs/analysis.yaml"
+    threads: processes_for_traces
     params:
-        ranks=lambda wildcards: PLAN.runs[wildcards.run].num_parts,
+        folder=folder_of_traces,
+        options=lambda wildcards: compact(PLAN.parse_options(wildcards.traces)),
     message:
-        "take the traces of {wildcards.run} apart"
+        "take the traces of {wildcards.traces} apart"
     shell:
-        "python {input.script} --traces $(dirname {input.profile}) --run {wildcards.run} --expected-ranks {params.ranks} "
+        "python {input.script} --traces {params.folder:q} --run {wildcards.traces} --options {params.options:q} "
         "--out $(dirname {output.manifest}) > {log} 2>&1"

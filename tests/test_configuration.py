@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anatomy.configuration import check_configuration
+from anatomy.configuration import check_configuration, trace_files
 from anatomy.errors import StudyError
 from anatomy.plan import Plan
 
@@ -39,7 +39,7 @@ def message(config):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_the_configurations_we_ship_are_valid(path):
     plan = Plan(check_configuration(yaml.safe_load(path.read_text()), path.name))
-    assert plan.runs
+    assert plan.runs or plan.recorded
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,48 @@ def test_the_configurations_we_ship_are_valid(path):
         ("graphs", {"a'b": TEST["graphs"]["tiny"]}, "graphs", "may not be used", "use letters"),
         ("models", {'a"b': TEST["models"]["sage"]}, "models", "may not be used", "use letters"),
         ("experiments", {"../up": TEST["experiments"]["all"]}, "experiments", "may not be used", "use letters"),
+        ("traces", {"a.b": TEST["traces"]["gpus"]}, "traces", "the name 'a.b' may not be used", "use letters"),
+        ("traces.gpus.pth", "x", "traces.gpus", "unknown key 'pth', did you mean 'path'?", "known keys"),
+        ("traces.gpus", {}, "traces.gpus", "'path' (Folder with one trace per rank, or one trace.) is missing", "add"),
+        ("traces.gpus.path", "no/where", "traces.gpus.path", "no/where does not exist", "give a folder"),
+        ("traces.gpus.path", "tests/data", "traces.gpus", "tests/data: found no *.json or *.json.gz", "expected one"),
+        ("traces.gpus.ignore", ["rank*"], "traces.gpus", "found no *.json or *.json.gz that are not", "expected one"),
+        ("traces.gpus.ranks", {"rank2.json": 1}, "traces.gpus", "a rank is stated for rank2.json", "correct `ranks`"),
+        ("traces.gpus.ranks", {"rank0.json": -1}, "traces.gpus.ranks.rank0.json", "found -1", "raise it"),
+        ("traces.gpus.expected_ranks", 0, "traces.gpus.expected_ranks", "found 0, expected at least 1", "raise it"),
+        ("parsing", {"max_droped_share": 0}, "parsing", "unknown key 'max_droped_share', did you mean", "known keys"),
+        ("parsing", {"max_dropped_share": 2}, "parsing.max_dropped_share", "found 2, expected at most 1", "lower it"),
+        (
+            "parsing",
+            {"operator_rules": [{"category": "sparce", "pattern": "x"}]},
+            "parsing.operator_rules.0.category",
+            "'sparce' does not exist, did you mean 'sparse'?",
+            "there are",
+        ),
+        (
+            "parsing",
+            {"operator_rules": [{"category": "sparse", "pattern": "x("}]},
+            "parsing.operator_rules.0.pattern",
+            "found 'x(', expected a regular expression",
+            "correct it",
+        ),
+        ("experiments.recorded.traces", ["gpu"], "experiments.recorded.traces", "'gpu' does not exist", "there are"),
+        ("experiments.recorded.traces", ..., "experiments.recorded", "'strategies', 'models'", "add it"),
+        (
+            "experiments.recorded.graphs",
+            ["tiny"],
+            "experiments.recorded",
+            "found traces and graphs; an experiment trains runs or takes traces",
+            "make two of it",
+        ),
+        ("experiments.all.traces", ["gpus"], "experiments.all", "found traces and graphs, ranks", "make two of it"),
+        (
+            "tables.volume.experiments",
+            ["all", "recorded"],
+            "tables.volume.experiments",
+            "'recorded' has traces alone, and this table needs runs",
+            "take it out (traces are enough for collectives, imbalance",
+        ),
         ("results", "/somewhere", "results", "found '/somewhere'", "change it"),
         ("partitioners.single", {"method": "metis"}, "partitioners.single", "built in", "rename"),
     ],
@@ -148,7 +190,8 @@ def test_nonsense_is_refused_and_never_a_traceback(value, key):
         check_configuration(config, "mine.yaml")
     except StudyError:
         return
-    assert key in {"results", "tables", "figures", "observations", "training", "profile", "experiments"}
+    may_be_empty = {"tables", "observations", "training", "profile", "traces"}
+    assert key in may_be_empty | {"results", "figures", "experiments"}
 
 
 def test_the_input_is_not_changed_and_defaults_are_filled_in():
@@ -176,3 +219,45 @@ def test_shared_runs_are_run_once_and_one_rank_needs_no_partitioner():
     specification = plan.specification("tiny.single-1.minibatch.sage.s0")
     assert specification["ranks"] == specification["num_parts"] == 1
     assert specification["strategy"]["fanouts"] == [4, 4]
+
+
+RECORDED = {
+    "traces": {"mine": {"path": "tests/data/traces"}},
+    "experiments": {"recorded": {"question": "Where does the time go?", "traces": ["mine"]}},
+    "tables": {"phases": {"experiments": ["recorded"]}},
+    "figures": ["phases"],
+}
+
+
+def test_a_study_of_recorded_traces_alone_needs_no_graph_and_trains_nothing():
+    plan = Plan(check_configuration(RECORDED, "mine.yaml"))
+    assert (plan.runs, plan.profiled, plan.partitions) == ({}, set(), set())
+    assert plan.traced == ["mine"]
+    assert plan.of_table("phases") == [("recorded", "mine")]
+
+
+def test_all_traces_are_read_by_the_same_options_and_recorded_ones_by_their_own():
+    rule = {"category": "sparse", "pattern": "my_kernel"}
+    own = {"ranks": {"rank1.json": 1}, "ignore": ["*.txt.json"], "expected_ranks": 2}
+    config = copy.deepcopy(TEST) | {"parsing": {"operator_rules": [rule]}}
+    config["traces"]["gpus"] |= own
+    plan = Plan(check_configuration(config, "mine.yaml"))
+    shared = {"max_dropped_share": 0.05, "operator_rules": [rule]}
+    assert plan.parse_options("gpus") == shared | own
+    assert plan.parse_options("tiny.metis-2.minibatch.sage.s0") == shared | {"expected_ranks": 2}
+    assert plan.traced == sorted([*plan.profiled, "gpus"])
+    assert not plan.recorded & set(plan.runs)
+
+
+def test_traces_that_no_experiment_takes_need_not_be_there():
+    config = copy.deepcopy(TEST)
+    config["traces"]["elsewhere"] = {"path": "/no/such/folder"}
+    assert Plan(check_configuration(config, "mine.yaml")).recorded == {"gpus"}
+
+
+def test_the_files_of_a_folder_are_found_anew_each_time(tmp_path):
+    for name in ("rank1.json.gz", "rank0.json", "notes.txt", "rank0.config.json"):
+        (tmp_path / name).touch()
+    found = [str(tmp_path / name) for name in ("rank0.json", "rank1.json.gz")]
+    assert trace_files({"path": str(tmp_path), "ignore": ["*.config.json"]}) == found
+    assert trace_files({"path": found[1]}) == found[1:]

@@ -21,6 +21,8 @@ SHARES = {
     ("compute", "optimize"): 0.02,
     ("communication", "fetch"): 0.05,
     ("communication", "sync"): 0.08,
+    ("copy", "aggregate"): 0.02,
+    ("copy", "other"): 0.01,
     ("idle", "sync"): 0.02,
     ("idle", "sample"): 0.01,
     ("other", "other"): 0.02,
@@ -165,6 +167,39 @@ def imbalance(**options: Any) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def timeline(**options: Any) -> pd.DataFrame:
+    """One step per run: every rank samples, computes, waits in `sync` for the slowest rank, and updates."""
+    rng = np.random.default_rng(6)
+    rows = []
+    for run in unique_runs(**options):
+        if run["status"] != "completed":
+            rows.append(run)
+            continue
+        about = {**run, "step": 4, "num_steps": 6, "annotated": True, "merged": False}
+        arrivals = [0.01 * rng.uniform(1, 1.3) for _ in range(run["ranks"])]
+        last, end = int(np.argmax(arrivals)), max(arrivals) + 0.003
+        for rank, arrival in enumerate(arrivals):
+            cuts = [0, 0.4 * arrival, 0.5 * arrival, arrival, end, end + 0.001, end + 0.0015]
+            names = ["preparation sample", "copy other", "compute backward", "communication sync"]
+            names += ["compute optimize", "idle sample"]
+            rows += [{**about, "kind": "interval", "rank": rank, **part} for part in parts_of(cuts, names)]
+        cuts = [0, 0.4 * max(arrivals), 0.5 * max(arrivals), max(arrivals), end, end + 0.001, end + 0.0015]
+        for part in parts_of(cuts, names):
+            to = (last + 1) % run["ranks"] if part["start_s"] >= max(arrivals) else last
+            number = 7 if part["phase"] == "sync" else None
+            margin = {"collective": number, "slack_s": part["length_s"] / 2}
+            rows.append({**about, "kind": "path", "rank": to, **part, **margin})
+    return pd.DataFrame(rows)
+
+
+def parts_of(cuts: list[float], names: list[str]) -> Iterator[dict[str, Any]]:
+    """What lies between neighbouring cuts, each a category and a phase."""
+    for place, (start, end, name) in enumerate(zip(cuts[:-1], cuts[1:], names, strict=True)):
+        category, phase = name.split()
+        times = {"start_s": start, "end_s": end, "length_s": end - start}
+        yield {"place": place, "category": category, "phase": phase, **times}
+
+
 def cache(**options: Any) -> pd.DataFrame:
     rng = np.random.default_rng(4)
     rows = []
@@ -247,6 +282,7 @@ MAKERS = {
     "volume": volume,
     "scaling": scaling,
     "imbalance": imbalance,
+    "timeline": timeline,
     "cache": cache,
     "convergence": convergence,
     "partitions": partitions,
@@ -260,5 +296,20 @@ def make_table() -> Callable[..., pd.DataFrame]:
     def make(name: str, **options: Any) -> pd.DataFrame:
         columns = list(MAKERS[name]())
         return MAKERS[name](**options).reindex(columns=columns).convert_dtypes()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_recorded(make_table) -> Callable[..., pd.DataFrame]:
+    """make_recorded(name, run, platform, status): the rows of a study table about traces recorded elsewhere."""
+
+    def make(name: str, run: str, platform: str = "GPU and NCCL", status: str = "completed") -> pd.DataFrame:
+        failed = None if status == "completed" else lambda run: status
+        options = {"partitioners": ("metis",), "strategies": ("minibatch",), "seeds": (0,)}
+        table = make_table(name, **options, **({"failed": failed} if failed else {}))
+        unknown = ["graph", "partitioner", "num_parts", "strategy", "method", "model", "seed", "oversubscribed"]
+        dtypes = table.dtypes.to_dict()
+        return table.assign(**dict.fromkeys(unknown, pd.NA), run=run, platform=platform).astype(dtypes)
 
     return make

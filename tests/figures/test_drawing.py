@@ -6,13 +6,19 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from anatomy.figures import FIGURES, _style
+from anatomy.tables import TABLES
 
 FIGURE_NAMES = sorted(FIGURES)
 OF_RUNS = [name for name in FIGURE_NAMES if name != "partitions"]
+OF_SEEDS = [name for name in OF_RUNS if name != "timeline"]
+"""Figures of means over seeds; the others show one run of each configuration."""
+OF_TRACES = [name for name in FIGURE_NAMES if "traces" in TABLES[FIGURES[name].constants["TABLE"]].constants["INPUTS"]]
+"""Figures that need traces only, and are drawn of traces that were recorded elsewhere as well."""
 REFERENCES = {"line", "ideal", "target", "band", "failure"}
 """Artists that are no data: joined points, ideal and target lines, shading, crosses in place of data."""
 UPRIGHT = {"scaling", "cache", "convergence"}
@@ -65,7 +71,7 @@ def texts_of(figure) -> str:
     return " ".join(words).replace("\n", " ")
 
 
-@pytest.mark.parametrize("name", FIGURE_NAMES)
+@pytest.mark.parametrize("name", sorted(WHISKERED))
 def test_artists_show_the_values_of_the_csv_and_nothing_else(name, make_table):
     table = make_table(name)
     figure, drawn = drawn_with(name, table)
@@ -107,7 +113,7 @@ def test_runs_that_all_failed_are_said_at_their_place(name, make_table):
     assert "out of memory (3 of 3 seeds)" in texts_of(figure)
 
 
-@pytest.mark.parametrize("name", OF_RUNS)
+@pytest.mark.parametrize("name", OF_SEEDS)
 def test_runs_of_which_one_failed_are_said_below(name, make_table):
     figure, drawn = drawn_with(name, make_table(name, failed=lambda run: "time limit" if run["seed"] == 1 else None))
     assert "Time limit (1 of 3 seeds)" in texts_of(figure)
@@ -115,7 +121,7 @@ def test_runs_of_which_one_failed_are_said_below(name, make_table):
     assert "n = 2 seeds" in texts_of(figure)
 
 
-@pytest.mark.parametrize("name", OF_RUNS)
+@pytest.mark.parametrize("name", OF_SEEDS)
 def test_n_is_stated(name, make_table):
     figure, _ = drawn_with(name, make_table(name, seeds=(0, 1, 2, 3)))
     assert "n = 4 seeds" in texts_of(figure)
@@ -145,6 +151,42 @@ def test_platforms_share_no_panel(name, make_table):
     assert all(panel.count("CPU and Gloo") + panel.count("GPU and NCCL") == 1 for panel in drawn["panel"])
     for platform in ("CPU and Gloo", "GPU and NCCL"):
         assert platform in texts_of(figure)
+
+
+def mixed(*tables: pd.DataFrame) -> pd.DataFrame:
+    """Tables under one another, as a study with own runs and recorded traces has them."""
+    return pd.concat(tables, ignore_index=True)
+
+
+@pytest.mark.parametrize("name", OF_TRACES)
+def test_traces_recorded_elsewhere_have_their_platforms_panel_and_are_told_apart_by_name(
+    name, make_table, make_recorded
+):
+    recorded = [
+        make_recorded(name, "first"),
+        make_recorded(name, "second"),
+        make_recorded(name, "third", "CPU and Gloo"),
+    ]
+    figure, drawn = drawn_with(name, mixed(make_table(name), *recorded))
+    assert set(drawn_with(name, make_table(name))[1]["panel"]) < set(drawn["panel"])
+    elsewhere = drawn[drawn["panel"].str.startswith("Traces recorded elsewhere")]
+    names = elsewhere.assign(run=elsewhere["label"].str.split(",").str[0]).groupby("panel")["run"].agg(set)
+    assert names.to_dict() == {
+        "Traces recorded elsewhere, CPU and Gloo: 2 ranks": {"third"},
+        "Traces recorded elsewhere, GPU and NCCL: 2 ranks": {"first", "second"},
+    }
+    seeds = "n = 3 seeds" if name in OF_SEEDS else "n = 1 seed"
+    assert f"{seeds}; n = 1 for traces recorded elsewhere." in texts_of(figure)
+
+
+@pytest.mark.parametrize("name", OF_TRACES)
+def test_traces_recorded_elsewhere_are_drawn_alone(name, make_recorded):
+    figure, drawn = drawn_with(name, make_recorded(name, "mine"))
+    assert set(drawn["panel"]) == {"Traces recorded elsewhere, GPU and NCCL: 2 ranks"}
+    assert "seed" not in texts_of(figure).replace("highest seed", "").replace("each seed", "")
+    figure, _ = drawn_with(name, make_recorded(name, "mine", status="not profiled"))
+    assert "not profiled" in texts_of(figure)
+    assert "of 1 seed" not in texts_of(figure)
 
 
 @pytest.mark.parametrize("name", FIGURE_NAMES)
@@ -238,6 +280,24 @@ def test_bringing_the_batch_together_includes_the_communication_of_fetch(make_ta
     segments = drawn[drawn["mark"] == "share"]
     np.testing.assert_allclose(segments["start"].iloc[1:], segments["value"].cumsum().iloc[:-1])
     assert segments["value"].sum() == pytest.approx(100)
+
+
+def test_copies_outside_of_preparation_are_one_segment(make_table):
+    table = make_table("phases", partitioners=("metis",), strategies=("minibatch",), seeds=(0,))
+    figure, drawn = drawn_with("phases", table)
+    copies = drawn[(drawn["mark"] == "share") & (drawn["group"] == "copy")]
+    expected = 100 * table.loc[table["group"] == "copy", "share"].sum()
+    assert copies["value"].tolist() == [pytest.approx(expected)]
+    names = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert "other copies" in names
+    assert "copy" in names, "a phase of preparation"
+
+
+def test_groups_differ_in_grey_or_in_their_hatch():
+    looks = {group: _style.shades(group, 1)[0] for group in _style.GROUP_COLOURS}
+    for (one, look), (other, another) in combinations(looks.items(), 2):
+        greys = [np.dot(to_rgb(fill["facecolor"]), (0.2126, 0.7152, 0.0722)) for fill in (look, another)]
+        assert look["hatch"] != another["hatch"] or abs(greys[0] - greys[1]) > 0.2, (one, other)
 
 
 def test_hits_are_pooled_over_ranks_before_seeds_are_averaged(make_table):

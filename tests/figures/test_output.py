@@ -91,7 +91,7 @@ def test_a_figure_depends_on_its_module_and_the_shared_ones_alone(scripts):
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=scripts, capture_output=True, text=True, check=True)
     loaded, foreign = result.stdout.splitlines()
-    figures = {f"anatomy.figures.{name}" for name in ("_style", "_summary", "_output", *FIGURES)}
+    figures = {f"anatomy.figures.{name}" for name in ("_style", "_segments", "_summary", "_output", *FIGURES)}
     base = {"anatomy", "anatomy.errors", "anatomy.figures", "anatomy.phases", "anatomy.plugins"}
     assert set(loaded.split()) == figures | base
     assert foreign.strip() == ""
@@ -102,7 +102,7 @@ def test_captions_are_sound_and_tell_n_or_seeds(name):
     caption = FIGURES[name].constants["CAPTION"]
     document = publish_doctree(caption, settings_overrides={"report_level": 5})
     assert list(document.findall(system_message)) == []
-    assert "whisker" in caption or "Thin lines" in caption
+    assert "whisker" in caption or "Thin lines" in caption or "n = 1" in caption
     assert "seed" in caption or "n = 1" in caption
     assert "{" not in caption, "Snakemake would take it for a template"
 

@@ -156,6 +156,16 @@ def test_two_platforms_are_never_mixed(observation, planted, verdict_on):
 
 
 @every_observation
+def test_traces_recorded_elsewhere_are_no_evidence(observation, planted, verdict_on):
+    table = planted.table(observation, holds=True)
+    unknown = ["graph", "partitioner", "num_parts", "strategy", "method", "model", "seed", "oversubscribed"]
+    elsewhere = planted.table(observation, holds=False).assign(**dict.fromkeys(unknown, pd.NA))
+    elsewhere = elsewhere.assign(run="mine", platform="GPU and NCCL").astype(table.dtypes.to_dict())
+    both = pd.concat([table, elsewhere], ignore_index=True)
+    assert verdict_on(observation, both) == verdict_on(observation, table)
+
+
+@every_observation
 def test_order_of_rows_changes_nothing(observation, planted, verdict_on):
     table = planted.table(observation, holds=True)
     shuffled = table.sample(frac=1, random_state=1, ignore_index=True)

@@ -224,8 +224,29 @@ def test_a_study_without_observations_or_runs_has_a_report(results):
     config = json.loads((results / "config.json").read_text())
     write_json(results / "config.json", config | {"observations": {}, "tables": {}})
     words = text_of(page_of(results))
-    assert "0 observations" in words
+    assert "This study judges no observations." in words
     assert "This study tabulates no runs." in words
+    assert "Verdicts" not in words
+
+
+def test_traces_recorded_elsewhere_are_listed_though_they_have_no_metrics(results):
+    runs = "run,status,platform,ranks,epoch_s\nmine,completed,GPU and NCCL,8,\n"
+    write_text(results / "tables" / "runs.csv", runs)
+    assert "mine completed GPU and NCCL 8" in text_of(page_of(results))
+
+
+def test_what_could_not_be_known_of_recorded_traces_is_told(results):
+    config = json.loads((results / "config.json").read_text())
+    config["experiments"]["recorded"] = {"question": "And elsewhere?", "traces": ["mine"]}
+    write_json(results / "config.json", config | {"traces": {"mine": {"path": "../theirs"}}})
+    with pytest.raises(StudyError, match=r"mine/traces\.json: not found"):
+        page_of(results)
+    manifest = {"kind": "traces", "run": "mine", "trace_kind": "cuda-nccl", "ranks": [0, 1], "world_size": 128}
+    notes = ["126 of 128 ranks have no trace"]
+    write_json(results / "traces" / "mine" / "traces.json", manifest | {"num_steps": 1, "notes": notes})
+    words = text_of(page_of(results))
+    assert "cuda-nccl, 2 of 128 ranks, 1 step, from ../theirs ." in words
+    assert notes[0] in words
 
 
 def luminance(colour: str) -> float:

@@ -112,15 +112,17 @@ class Results:
             frame.to_parquet(folder / "timed" / "accesses.parquet")
         return name
 
-    def traces(self, run: str, status: str = "completed", **tables: pd.DataFrame) -> None:
-        """Trace tables of a run."""
+    def traces(
+        self, run: str, status: str = "completed", facts: Mapping[str, Any] | None = None, **tables: pd.DataFrame
+    ) -> None:
+        """Trace tables of a run, or of a job that was recorded elsewhere and that `facts` tell about."""
         folder = self.folder / "traces" / run
         folder.mkdir(parents=True)
         for name, frame in tables.items():
             frame.to_parquet(folder / f"{name}.parquet")
         num_steps = len(tables["steps"]) if "steps" in tables else 0
         manifest = {"kind": "traces", "run": run, "status": status, "num_steps": num_steps}
-        (folder / "traces.json").write_text(json.dumps(manifest))
+        (folder / "traces.json").write_text(json.dumps(manifest | dict(facts or {})))
 
 
 def _epochs(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

@@ -38,7 +38,10 @@ def test_a_failed_run_is_kept_with_its_reason(results, built):
     assert table["epoch_s"].isna().tolist() == [True, False]
 
 
-@pytest.mark.parametrize("table", ["convergence", "scaling", "volume", "cache", "phases", "imbalance"])
+@pytest.mark.parametrize(
+    "table",
+    ["convergence", "scaling", "volume", "cache", "phases", "imbalance", "collectives", "operators", "queueing"],
+)
 def test_every_table_of_runs_keeps_failed_ones_as_one_row(results, built, table):
     results.graph("ring", [[1], [0]])
     results.partition("ring", "metis-2", [0, 1], [[0, 1], [1, 0]])

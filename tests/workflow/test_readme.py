@@ -72,6 +72,30 @@ def test_what_it_says_to_add_can_be_added(finished, tmp_path):
 
 
 @pytest.mark.slow
+def test_traces_of_ones_own_come_out_as_it_says(finished, tmp_path):
+    study = copy_of(finished, tmp_path / "study")
+    text = section("Bring your own traces")
+    (entry,) = blocks(text, "yaml")
+    shipped = yaml.safe_load((study.root / "config" / "traces.yaml").read_text())
+    assert shipped["traces"]["mine"]["path"] == yaml.safe_load(entry)["traces"]["mine"]["path"]
+    commands = [line for block in blocks(text, "sh") for line in block.splitlines()]
+    assert len(commands) == 4
+    for command in commands:
+        environment = os.environ | {"PATH": PATH}
+        result = subprocess.run(command, shell=True, cwd=study.root, env=environment, capture_output=True, text=True)
+        assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
+    results = study.root / "results"
+    figures = [*re.findall(r"`(\w+)` \(", text), "imbalance"]
+    assert sorted(figures) == sorted(shipped["figures"])
+    assert all((results / "own" / "figures" / f"{figure}.pdf").is_file() for figure in figures)
+    assert (results / "demo" / "figures" / "phases.pdf").is_file()
+    rows = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+    files = {name for row in rows for name in re.findall(r"`([a-z_]+\.[a-z.]+)`", row)}
+    intervals = {"intervals.parquet"}
+    assert {path.name for path in (results / "demo" / "traces" / "mine").iterdir()} - intervals == files
+
+
+@pytest.mark.slow
 def test_its_commands_by_hand_work(finished, tmp_path):
     study = copy_of(finished, tmp_path / "study")
     with socket.socket() as probe:

@@ -6,7 +6,8 @@
 
 Runs are named, and all of their files are found under the folder of results. A runs file has a line
 `experiment<TAB>run`, or only `run`, for each run. Runs that failed for a reason of their own stay in the table, with
-that reason instead of numbers.
+that reason instead of numbers. A name that has trace tables and no run is that of traces recorded elsewhere, which is
+enough for tables that need no more.
 """
 
 import argparse

@@ -1,11 +1,13 @@
 """Check a study's configuration and fill in its defaults, before any job starts.
 
 The outline is `config/schemas/study.json`; the options of a source, a method, a layer or an observation stand beside
-the code that takes them. Every mistake in a file is reported at once, each with file, key, value and remedy.
+the code that takes them. What lies outside of the file and would end the study later (a folder of traces that is not
+there) is asked for here as well. Every mistake in a file is reported at once, each with file, key, value and remedy.
 """
 
 import copy
 import json
+import re
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
@@ -20,6 +22,10 @@ from anatomy.options import closed, fill_defaults, no_such, violations
 from anatomy.partitions import PARTITIONERS
 from anatomy.plugins import Plugins
 from anatomy.tables import TABLES
+from anatomy.traces.naming import Category
+from anatomy.traces.options import OPTIONS as PARSING_OPTIONS
+from anatomy.traces.options import SOURCE_OPTIONS, ParseOptions
+from anatomy.traces.reading.discovery import find_trace_files
 from anatomy.training.options import MODEL_OPTIONS, PROFILE_OPTIONS, STRATEGIES, TRAINING_OPTIONS, contradictions
 
 OUTLINE = Path(__file__).parents[3] / "config" / "schemas" / "study.json"
@@ -39,7 +45,8 @@ def check_configuration(config: Mapping[str, Any], file: str) -> Options:
     problems = [f"{key or '(top level)'}: {problem}" for key, problem in violations(config, outline)]
     if not problems:
         fill_defaults(config, outline)
-        for experiment in config["experiments"].values():
+        for name, experiment in config["experiments"].items():
+            problems += _trained_and_recorded(f"experiments.{name}", experiment, outline["$defs"]["experiment"])
             fill_defaults(experiment, outline["$defs"]["experiment"])
         for place, options, schema in _parts(config, problems):
             found = list(violations(options, closed(schema)))
@@ -74,6 +81,9 @@ def _parts(config: Options, problems: list[str]) -> Iterator[tuple[str, Options,
         yield f"models.{name}", options, MODEL_OPTIONS
     yield "training", config["training"], TRAINING_OPTIONS
     yield "profile", config["profile"], PROFILE_OPTIONS
+    for name, options in config["traces"].items():
+        yield f"traces.{name}", options, SOURCE_OPTIONS
+    yield "parsing", config["parsing"], PARSING_OPTIONS
     for section, plugins in (("tables", TABLES), ("observations", OBSERVATIONS)):
         for name in config[section]:
             options = config[section][name] = config[section][name] or {}
@@ -83,6 +93,16 @@ def _parts(config: Options, problems: list[str]) -> Iterator[tuple[str, Options,
                 schema = plugins[name].constants["OPTIONS"]
                 shared = {"experiments": {}} if section == "tables" else {}
                 yield f"{section}.{name}", options, {**schema, "properties": shared | schema["properties"]}
+
+
+def _trained_and_recorded(place: str, experiment: Options, schema: Options) -> Iterator[str]:
+    """The mistake of an experiment, defaults not yet filled in, that has traces and what is trained as well."""
+    found = [key for key in schema["properties"] if key in experiment and key not in ("question", "traces")]
+    if "traces" in experiment and found:
+        yield (
+            f"{place}: found traces and {', '.join(found)}; an experiment trains runs or takes traces that are there: "
+            "make two of it"
+        )
 
 
 def _options_of(plugins: Plugins) -> dict[str, Options]:
@@ -100,12 +120,13 @@ def _mismatches(config: Options) -> Iterator[str]:
         except StudyError as error:
             yield str(error)
     for name, experiment in config["experiments"].items():
-        yield from _experiment_mismatches(config, f"experiments.{name}", experiment)
-        yield from _size_mismatches(f"experiments.{name}", experiment, num_nodes)
-    for name, table in config["tables"].items():
-        for experiment in table["experiments"]:
-            if experiment not in config["experiments"]:
-                yield f"tables.{name}.experiments: {no_such(experiment, config['experiments'])}"
+        if "traces" in experiment:
+            yield from _recorded_mismatches(config, f"experiments.{name}", experiment)
+        else:
+            yield from _experiment_mismatches(config, f"experiments.{name}", experiment)
+            yield from _size_mismatches(f"experiments.{name}", experiment, num_nodes)
+    yield from _rule_mismatches(config["parsing"]["operator_rules"])
+    yield from _table_mismatches(config)
     for section, plugins in (("figures", FIGURES), ("observations", OBSERVATIONS)):
         for name in config[section]:
             if name not in plugins:
@@ -117,6 +138,47 @@ def _mismatches(config: Options) -> Iterator[str]:
                     f"{section}: {name!r} reads the table {table!r}, for which no experiment is configured; "
                     f"add `{table}: {{experiments: [...]}}` to tables or take {name!r} out"
                 )
+
+
+def _table_mismatches(config: Options) -> Iterator[str]:
+    for name, table in config["tables"].items():
+        for experiment in table["experiments"]:
+            if experiment not in config["experiments"]:
+                yield f"tables.{name}.experiments: {no_such(experiment, config['experiments'])}"
+            elif "traces" in config["experiments"][experiment] and "traces" not in TABLES[name].constants["INPUTS"]:
+                able = [table for table, plugin in TABLES.items() if "traces" in plugin.constants["INPUTS"]]
+                yield (
+                    f"tables.{name}.experiments: {experiment!r} has traces alone, and this table needs runs; take it "
+                    f"out (traces are enough for {', '.join(able)})"
+                )
+
+
+def _recorded_mismatches(config: Options, place: str, experiment: Options) -> Iterator[str]:
+    for name in experiment["traces"]:
+        if name not in config["traces"]:
+            yield f"{place}.traces: {no_such(name, config['traces'])}"
+            continue
+        path = config["traces"][name]["path"]
+        if not Path(path).exists():
+            yield f"traces.{name}.path: {path} does not exist; give a folder with one trace per rank, or one trace"
+            continue
+        try:
+            trace_files(config["traces"][name])
+        except StudyError as error:
+            yield f"traces.{name}: {error}"
+
+
+def _rule_mismatches(rules: list[dict[str, str]]) -> Iterator[str]:
+    for place, rule in enumerate(rules):
+        if rule["category"] not in list(Category):
+            yield f"parsing.operator_rules.{place}.category: {no_such(rule['category'], list(Category))}"
+        try:
+            re.compile(rule["pattern"])
+        except re.error as error:
+            yield (
+                f"parsing.operator_rules.{place}.pattern: found {rule['pattern']!r}, expected a regular expression "
+                f"({error}); correct it"
+            )
 
 
 def _experiment_mismatches(config: Options, place: str, experiment: Options) -> Iterator[str]:
@@ -156,3 +218,12 @@ def points_of(experiment: Mapping[str, Any]) -> list[tuple[str, int]]:
     """The (graph, ranks) pairs of an experiment."""
     points = [(point["graph"], point["ranks"]) for point in experiment.get("points", [])]
     return points + list(product(experiment.get("graphs", []), experiment.get("ranks", [])))
+
+
+def trace_files(source: Mapping[str, Any]) -> list[str]:
+    """The files of traces that were recorded elsewhere, as they are now, sorted; `source` is an entry of `traces`.
+
+    Raises StudyError where there is none, or where a file that a rank is stated for is not among them.
+    """
+    options = ParseOptions(ranks=source.get("ranks", {}), ignore=tuple(source.get("ignore", ())))
+    return [str(path) for path in find_trace_files(Path(source["path"]), options)]

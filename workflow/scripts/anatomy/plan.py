@@ -1,6 +1,7 @@
 """From a checked configuration to the runs that it asks for.
 
 Everything that a run depends on stands in its specification, `run.json`; runs that two experiments share are run once.
+Traces that were recorded elsewhere take part from the trace tables on; their names have no dots, those of runs do.
 """
 
 from collections.abc import Iterator, Mapping
@@ -46,8 +47,11 @@ class Plan:
 
     @cached_property
     def experiments(self) -> dict[str, list[Run]]:
-        """The runs of each experiment, in the order of its lists."""
-        return {name: list(self._expand(experiment)) for name, experiment in self.config["experiments"].items()}
+        """The runs of each experiment, in the order of its lists; none where it takes traces recorded elsewhere."""
+        return {
+            name: [] if "traces" in experiment else list(self._expand(experiment))
+            for name, experiment in self.config["experiments"].items()
+        }
 
     @cached_property
     def runs(self) -> dict[str, Run]:
@@ -69,9 +73,34 @@ class Plan:
         """Every (graph, `{partitioner}-{num_parts}`) that a run needs."""
         return {(run.graph, run.partition) for run in self.runs.values()}
 
-    def runs_of_table(self, table: str) -> list[tuple[str, Run]]:
-        """(experiment, run) for each run that a table is made from."""
-        return [(name, run) for name in self.config["tables"][table]["experiments"] for run in self.experiments[name]]
+    @cached_property
+    def recorded(self) -> set[str]:
+        """Names of the traces recorded elsewhere that an experiment takes."""
+        return {name for experiment in self.config["experiments"].values() for name in experiment.get("traces", [])}
+
+    @property
+    def traced(self) -> list[str]:
+        """Names of all traces to be parsed, sorted: of profiled runs, and recorded elsewhere."""
+        return sorted(self.profiled | self.recorded)
+
+    def parse_options(self, name: str) -> Options:
+        """How the traces of that name are read: what `parse_traces.py --options` takes."""
+        if name in self.recorded:
+            own = {key: value for key, value in self.config["traces"][name].items() if key != "path"}
+        else:
+            own = {"expected_ranks": self.runs[name].num_parts}
+        return self.config["parsing"] | own
+
+    def of_table(self, table: str) -> list[tuple[str, str]]:
+        """(experiment, name) of each run, and of all traces recorded elsewhere, that a table is made from."""
+        return [
+            (experiment, name)
+            for experiment in self.config["tables"][table]["experiments"]
+            for name in (
+                *(run.name for run in self.experiments[experiment]),
+                *self.config["experiments"][experiment].get("traces", []),
+            )
+        ]
 
     def table_options(self, table: str) -> Options:
         """A table's own options."""

@@ -61,6 +61,7 @@ def _write(figure: str, drawing, drawn: pd.DataFrame, out: Path) -> list[Path]:
     shutil.rmtree(stage, ignore_errors=True)
     stage.mkdir()
     names = [f"{figure}.{suffix}" for suffix in FORMATS]
+    _style.settle(drawing)
     try:
         for suffix, metadata in _style.METADATA.items():
             drawing.savefig(stage / f"{figure}.{suffix}", format=suffix, metadata=metadata)

@@ -42,11 +42,19 @@ GROUP_COLOURS = {
     "preparation": ("#1b3a5c", "#c3d9ec"),
     "communication": ("#4a1f5e", "#d9c6ea"),
     "compute": ("#7a3b10", "#f8e0c2"),
+    "copy": ("#2f7f6b", "#2f7f6b"),
     "idle": ("#ffffff", "#ffffff"),
     "other": ("#d0d0d0", "#d0d0d0"),
 }
 """What a rank does with its time, in the order of drawing: one hue per group, from dark to light within it."""
-GROUP_HATCHES = {"preparation": "", "communication": "xxxx", "compute": "////", "idle": "....", "other": ""}
+GROUP_HATCHES = {
+    "preparation": "",
+    "communication": "xxxx",
+    "compute": "////",
+    "copy": "----",
+    "idle": "....",
+    "other": "",
+}
 
 _SETTINGS = {
     "font.family": "DejaVu Sans",
@@ -167,6 +175,14 @@ def finish(figure: Figure, note: str, handles: Sequence[Artist] = (), ncols: int
         anchor = (0.006, below_in / height_in)
         legend = figure.legend(handles=handles, loc="upper left", bbox_to_anchor=anchor, ncols=ncols, borderaxespad=0)
         legend.set_in_layout(False)
+
+
+def settle(figure: Figure) -> None:
+    """Lay a figure out now, for good: of many panels, the layout's last digits would differ from time to time."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        axes.set_position([round(number, 6) for number in axes.get_position().bounds])
 
 
 def no_data(title: str, reason: str) -> Figure:

@@ -25,6 +25,8 @@ ROW = ("panel", "row", "label")
 """What names a row (or a line) of a figure."""
 OVERSUBSCRIBED = "*"
 """Follows the name of runs with more ranks than cores."""
+RECORDED = "Traces recorded elsewhere"
+"""Heads the panels of what the study did not run: no graph and no strategy is known of it, only its name."""
 
 
 def labelled(
@@ -39,13 +41,16 @@ def labelled(
         powerlaw  CPU and Gloo  minibatch  metis        sage   2
         powerlaw  CPU and Gloo  minibatch  random       sage   2
 
-    the panel is "powerlaw, CPU and Gloo: minibatch, sage, 2 ranks" and the labels are "metis" and "random".
+    the panel is "powerlaw, CPU and Gloo: minibatch, sage, 2 ranks" and the labels are "metis" and "random". Traces
+    recorded elsewhere, which have no graph, are told apart by their names and each count as one seed, 0.
     """
     parts = [table.assign(panel="", label="", row=0).head(0)]
+    table = table.assign(seed=table["seed"].fillna(0))
     for heads, part in table.groupby(list(panel_by), dropna=False):
-        varying = [name for name in dimensions if part[name].nunique() > 1] or [dimensions[0]]
-        common = [_word(name, part[name].iloc[0]) for name in dimensions if name not in varying]
-        head = ", ".join(str(word) if pd.notna(word) else "platform unknown" for word in heads)
+        told_by = dimensions if part["graph"].notna().any() else ("run", "ranks")
+        varying = [name for name in told_by if part[name].nunique() > 1] or [told_by[0]]
+        common = [_word(name, part[name].iloc[0]) for name in told_by if name not in varying]
+        head = ", ".join(_head(*pair) for pair in zip(panel_by, heads, strict=True))
         part = part.sort_values([*varying, "seed"], kind="stable")
         labels = [_name(row, varying) for _, row in part.iterrows()]
         order = {label: row for row, label in enumerate(dict.fromkeys(labels))}
@@ -75,6 +80,7 @@ def failures(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
         if not failed.empty:
             reasons = ", ".join(sorted(failed["status"].astype(str).unique()))
             words = f"{reasons} ({len(failed)} of {len(group)} seed{'s' if len(group) > 1 else ''})"
+            words = reasons if group["graph"].isna().all() else words
             rows.append({**dict(zip(keys, names, strict=True)), "failure": words, "n": len(failed)})
     return pd.DataFrame(rows, columns=[*keys, "failure", "n"])
 
@@ -115,10 +121,12 @@ def lost(panel: pd.DataFrame, places: Sequence[str] = ("row",)) -> pd.DataFrame:
 
 def note(drawn: pd.DataFrame, shown: str, places: Sequence[str] = ("row",)) -> str:
     """The line below a figure: what its marks are, how many seeds, partial failures, what a star means."""
-    failed = drawn["mark"] == "failure"
-    counts = sorted({int(count) for count in drawn.loc[~failed, "n"].dropna()})
-    seeds = f"n = {counts[0]}–{counts[-1]}" if len(counts) > 1 else f"n = {counts[0]}" if counts else "n = 0"
-    words = [f"{shown}; {seeds} {'seed' if counts == [1] else 'seeds'}."]
+    counted = drawn[drawn["mark"] != "failure"]
+    recorded = counted["panel"].astype(str).str.startswith(RECORDED)
+    sizes = [_size(counted[~recorded])] if len(counted[~recorded]) or not recorded.any() else []
+    if recorded.any():
+        sizes.append("n = 1 for traces recorded elsewhere")
+    words = [f"{shown}; {'; '.join(sizes)}."]
     partial = pd.concat([part.drop(lost(part, places).index).query("mark == 'failure'") for _, part in by_panel(drawn)])
     for failure, rows in partial.groupby("failure"):
         names = [
@@ -130,12 +138,26 @@ def note(drawn: pd.DataFrame, shown: str, places: Sequence[str] = ("row",)) -> s
     return " ".join(words)
 
 
+def _size(counted: pd.DataFrame) -> str:
+    counts = sorted({int(count) for count in counted["n"].dropna()})
+    size = f"n = {counts[0]}–{counts[-1]}" if len(counts) > 1 else f"n = {counts[0]}" if counts else "n = 0"
+    return f"{size} {'seed' if counts == [1] else 'seeds'}"
+
+
+def _head(column: str, value: object) -> str:
+    if pd.notna(value):
+        return str(value)
+    return RECORDED if column == "graph" else f"{column} unknown"
+
+
 def _name(row: pd.Series, dimensions: Sequence[str]) -> str:
     crowded = "ranks" in dimensions and pd.notna(row["oversubscribed"]) and bool(row["oversubscribed"])
     return ", ".join(_word(name, row[name]) for name in dimensions) + (OVERSUBSCRIBED if crowded else "")
 
 
 def _word(dimension: str, value: object) -> str:
+    if pd.isna(value):
+        return f"{dimension} unknown"
     if dimension == "ranks":
         return "1 rank" if value == 1 else f"{value} ranks"
     return str(value)

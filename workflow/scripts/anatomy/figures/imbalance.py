@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from anatomy.figures import _style
+from anatomy.figures import _segments, _style
 from anatomy.figures._summary import (
     COMPLETED,
     ROW,
@@ -29,9 +29,11 @@ CAPTION = """
 Each bar is one rank of one configuration. Left: its mean time per step in milliseconds, first in computation
 (orange, hatched), then in gradient synchronisation, of which one part is waiting until the last rank has arrived
 (white, dotted) and the rest is transfer (purple, cross-hatched); where the ranks' traces could not be matched,
-synchronisation is shown unsplit in light grey. Means over steps and seeds; the upper whisker is the range of
-computation over seeds, the lower one that of the whole bar. Right: the share of synchronisation that is waiting, in
-percent, with its range over seeds. Runs without numbers keep their row and say why.
+synchronisation is shown unsplit in light grey. In traces that annotate no phases, every collective is taken for
+synchronisation. Means over steps and seeds; the upper whisker is the range of computation over seeds, the lower one
+that of the whole bar. Right: the share of synchronisation that is waiting, in percent, with its range over seeds.
+Platforms have panels of their own, and so have traces that were recorded elsewhere. Runs without numbers keep their
+row and say why.
 """
 
 DRAWN = (*ROW, "mark", "rank", "start", "value", "low", "high", "n", "failure")
@@ -41,7 +43,6 @@ _LOOKS = {
     "transfer": _style.shades("communication", 2)[0],
     "unsplit": _style.shades("other", 1)[0],
 }
-_EDGE = {"edgecolor": _style.INK, "linewidth": 0.4}
 _WORDS = {
     "compute": "compute",
     "wait": "synchronisation: waiting for the last rank",
@@ -95,7 +96,9 @@ def draw(table: pd.DataFrame) -> tuple[Figure, pd.DataFrame]:
         right.set_xlim(-4, 104)
     axes[-1, 0].set_xlabel("Time per step (ms)")
     axes[-1, 1].set_xlabel("Waiting in sync (%)")
-    handles = [Patch(**_EDGE, **_LOOKS[name], label=_WORDS[name]) for name in _LOOKS if drawn["mark"].eq(name).any()]
+    handles = [
+        Patch(**_segments.EDGE, **_LOOKS[name], label=_WORDS[name]) for name in _LOOKS if drawn["mark"].eq(name).any()
+    ]
     _style.finish(figure, note(drawn, "Means; whiskers: lowest to highest seed"), handles, ncols=3)
     return figure, drawn
 
@@ -113,7 +116,9 @@ def _one_row_per_rank(table: pd.DataFrame) -> pd.DataFrame:
 def _draw_times(axes: Axes, part: pd.DataFrame) -> None:
     for name, look in _LOOKS.items():
         points = part[part["mark"] == name]
-        for bar in axes.barh(points["row"], points["value"], left=points["start"], height=0.72, **_EDGE, **look):
+        for bar in axes.barh(
+            points["row"], points["value"], left=points["start"], height=0.72, **_segments.EDGE, **look
+        ):
             _style.mark(bar, name)
     computed, total = part[part["mark"] == "compute"], part[part["mark"] == "total"]
     _style.whiskers(axes, "compute", computed.assign(row=computed["row"] - 0.17))

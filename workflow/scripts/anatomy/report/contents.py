@@ -76,6 +76,7 @@ class Contents:
     counts: Mapping[str, int]
     experiments: Mapping[str, Mapping[str, Any]]
     runs: Table | None
+    recorded: Sequence[Mapping[str, Any]]
     machines: Sequence[str]
     config: Mapping[str, Any]
     versions: Mapping[str, str]
@@ -99,6 +100,7 @@ def gather(results: Path, config_path: Path) -> Contents:
         counts={verdict: verdicts.count(verdict) for verdict in SYMBOLS if verdict in verdicts},
         experiments=config.get("experiments", {}),
         runs=_runs(runs) if runs else None,
+        recorded=_recorded(results, config),
         machines=list(dict.fromkeys(filter(None, (observation["machine"] for observation in observations)))),
         config=config,
         versions=_versions(results, config, observations, runs),
@@ -197,6 +199,16 @@ def _width_px(path: Path, svg: bytes) -> int:
     if width_pt is None:
         raise StudyError(f"{path}: not an SVG picture with its width in pt; draw the figure again")
     return round(float(width_pt[1]) * PIXELS_PER_POINT)
+
+
+def _recorded(results: Path, config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What is known, and what is not, of traces recorded elsewhere."""
+    experiments = config.get("experiments", {}).values()
+    names = {name for experiment in experiments for name in experiment.get("traces", [])}
+    return [
+        read_json(results / "traces" / name / "traces.json", "traces") | {"path": config["traces"][name]["path"]}
+        for name in sorted(names)
+    ]
 
 
 def _runs(rows: Sequence[Mapping[str, str]]) -> Table:

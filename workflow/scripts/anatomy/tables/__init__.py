@@ -4,6 +4,9 @@ A table is one file of this folder with the constants `SUMMARY`, `INPUTS` (which
 specification and its timed metrics: `traces`, `partition`, `graph`), `OPTIONS` (a fragment of a JSON schema), `KEY`
 (the columns that, with `run`, tell its rows apart), `COLUMNS` (its data dictionary) and the function `build(study,
 options) -> pandas.DataFrame`. What tables share lies in `common/`.
+
+A table that reads `traces` must do with traces alone, since a run may be one that was recorded elsewhere
+(`StudyRun.recorded`).
 """
 
 from pathlib import Path

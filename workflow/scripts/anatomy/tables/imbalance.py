@@ -16,14 +16,16 @@ KEY = ("run", "rank")
 COLUMNS = RUN_COLUMNS | {
     "rank": Column("Int64", "", "rank"),
     "train_nodes": Column(
-        "Float64", "nodes", "seed nodes the rank trains on per epoch: mean over timed epochs, warm-up out"
+        "Float64",
+        "nodes",
+        "seed nodes the rank trains on per epoch: mean over timed epochs, warm-up out; missing for traces alone",
     ),
     "compute_s_per_step": Column("Float64", "s", "time computing: mean over the profiled steps"),
     "sync_s_per_step": Column(
         "Float64",
         "s",
         "time in collectives of weight gradients, from this rank's arrival to their end, hidden or not: mean over "
-        "the profiled steps; missing where there were none",
+        "the profiled steps; missing where there were none. Where traces annotate no phases: in all collectives",
     ),
     "sync_wait_s_per_step": Column(
         "Float64",
@@ -48,11 +50,11 @@ def build(study: Study, options: Mapping[str, Any]) -> pd.DataFrame:
 def _ranks(run: StudyRun) -> Iterator[dict[str, Any]]:
     steps = run.trace_table("steps", ["rank", "step", "compute_ns"]).groupby("rank")
     compute_s = steps["compute_ns"].mean() / NANOSECONDS_PER_S
-    train_nodes = run.measured_epochs.groupby("rank")["train_nodes"].mean()
+    train_nodes = {} if run.recorded else run.measured_epochs.groupby("rank")["train_nodes"].mean()
     collectives = run.trace_table("collectives", ["rank", "phase", "start_ns", "end_ns", "wait_ns"])
-    sync = collectives[collectives["phase"] == Phase.SYNC].assign(
-        lasts_ns=lambda sync: sync["end_ns"] - sync["start_ns"]
-    )
+    phases = set(run.trace_table("phases", ["phase"])["phase"])
+    synchronising = collectives["phase"] == Phase.SYNC if phases - {Phase.OTHER} else collectives["phase"].notna()
+    sync = collectives[synchronising].assign(lasts_ns=lambda sync: sync["end_ns"] - sync["start_ns"])
     for rank, num_steps in steps.size().items():
         row = run.columns | {
             "rank": rank,

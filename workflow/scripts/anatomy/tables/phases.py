@@ -20,6 +20,7 @@ GROUPS = {
     "preparation": "preparation_ns",
     "compute": "compute_ns",
     "communication": "comm_ns",
+    "copy": "copy_ns",
     "idle": "idle_ns",
     "other": "other_ns",
 }
@@ -29,14 +30,20 @@ COLUMNS = RUN_COLUMNS | {
     "group": Column(
         "string",
         "",
-        "what it did there: preparation, compute, exposed communication (waiting for other ranks in), idle, or "
-        "other; with the phase it makes the row: `fetch` has one row for packing features (preparation) and one "
-        "for their transfer (communication)",
+        "what it did there: preparation, compute, exposed communication (waiting for other ranks in), copy (between "
+        "host and device, outside of preparation), idle, or other; with the phase it makes the row: `fetch` has one "
+        "row for packing features (preparation) and one for their transfer (communication)",
     ),
     "seconds_per_step": Column(
         "Float64", "s", "wall time per profiled step: mean over ranks and steps; profiler's warm-up out"
     ),
     "share": Column("Float64", "", "of the mean step's wall time; the rows of a run sum to 1"),
+    "wait_share": Column(
+        "Float64",
+        "",
+        "of communication: the share of it until the last rank had arrived; missing where some of it could not be "
+        "matched across ranks, and for the other groups",
+    ),
 }
 
 
@@ -50,8 +57,9 @@ def build(study: Study, options: Mapping[str, Any]) -> pd.DataFrame:
 
 def _phases(run: StudyRun) -> Iterator[dict[str, Any]]:
     steps = run.trace_table("steps", ["rank", "step", "wall_ns"])
-    phases = run.trace_table("phases", ["phase", *GROUPS.values()])
+    phases = run.trace_table("phases", ["phase", *GROUPS.values(), "comm_wait_ns"])
     spent = phases.groupby("phase")[list(GROUPS.values())].sum()
+    wait_share = _wait_shares(phases)
     found_ns, wall_ns = int(spent.sum().sum()), int(steps["wall_ns"].sum())
     if found_ns != wall_ns:
         raise StudyError(
@@ -62,4 +70,14 @@ def _phases(run: StudyRun) -> Iterator[dict[str, Any]]:
         for phase, spent_ns in spent.loc[spent[column] > 0, column].items():
             seconds = spent_ns / len(steps) / NANOSECONDS_PER_S
             numbers = {"seconds_per_step": seconds, "share": spent_ns / wall_ns}
+            if group == "communication":
+                numbers["wait_share"] = wait_share.get(phase)
             yield run.columns | {"phase": phase, "group": group} | numbers
+
+
+def _wait_shares(phases: pd.DataFrame) -> pd.Series:
+    """Share of waiting in the communication of each phase in which all of it is known."""
+    communicating = phases[phases["comm_ns"].fillna(0) > 0]
+    known = communicating.groupby("phase").filter(lambda phase: phase["comm_wait_ns"].notna().all())
+    sums = known.groupby("phase")[["comm_wait_ns", "comm_ns"]].sum()
+    return sums["comm_wait_ns"] / sums["comm_ns"]

@@ -50,6 +50,8 @@ def build(study: Study, options: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _row(run: StudyRun) -> dict[str, Any]:
+    if run.recorded:
+        return run.columns | {"profiled_step_s": _profiled_step_seconds(run)}
     row = run.columns | {"reason": run.metrics.get("reason")}
     if not run.completed:
         return row

@@ -47,6 +47,8 @@ def chosen(
 ) -> pd.DataFrame:
     """Rows of completed runs that the claim is about: `fixed` columns and the option `where` have the given values.
 
+    Traces that were recorded elsewhere are no repetition of anything, since they have no seed: they are left out.
+
     With `timed`, runs with more workers than cores or GPUs are left out: their times decide nothing.
 
     Raises Inconclusive where nothing is left, a run has no numbers, or the runs are of several platforms, and
@@ -56,7 +58,7 @@ def chosen(
     unknown = [column for column in wanted if column not in table]
     if unknown:
         raise Inconclusive(f"the table has no column {unknown[0]!r} to choose by; its columns are {', '.join(table)}")
-    rows = table[table["ranks"] >= min_ranks]
+    rows = table[(table["ranks"] >= min_ranks) & table["seed"].notna()]
     for column, value in wanted.items():
         # A run that failed has no phases, kinds or caches to choose by; it must not drop out of sight for that.
         rows = rows[((rows[column] == value) | (rows[column].isna() & (rows["status"] != COMPLETED))).fillna(False)]

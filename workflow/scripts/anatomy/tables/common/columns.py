@@ -22,7 +22,12 @@ class Column:
 Columns = dict[str, Column]
 
 RUN_COLUMNS: Columns = {
-    "run": Column("string", "", "name of the run: {graph}.{partitioner}-{num_parts}.{strategy}.{model}.s{seed}"),
+    "run": Column(
+        "string",
+        "",
+        "name of the run: {graph}.{partitioner}-{num_parts}.{strategy}.{model}.s{seed}; of traces recorded "
+        "elsewhere, the name that they have in the config, and what traces do not tell is missing",
+    ),
     "graph": Column("string", "", "graph trained on"),
     "partitioner": Column("string", "", "partitioner, as named in the config; `single` for one part"),
     "num_parts": Column("Int64", "", "parts of the partition"),
@@ -37,10 +42,15 @@ RUN_COLUMNS: Columns = {
         "more ranks x threads than cores (on GPUs: more ranks than GPUs) on the machine that ran it; decides nothing",
     ),
     "platform": Column(
-        "string", "", "device and transport: `CPU and Gloo` or `GPU and NCCL`; the two are never compared"
+        "string",
+        "",
+        "device and transport: `CPU and Gloo` or `GPU and NCCL`, and `CPU` or `GPU` of traces recorded elsewhere that "
+        "show no communication; platforms are never compared",
     ),
     "status": Column(
-        "string", "", "`completed`, or why the run has no numbers: `out of memory`, `time limit`, `not profiled`"
+        "string",
+        "",
+        "`completed`, or why there are no numbers: `out of memory`, `time limit`, `not profiled`, `no GPU`",
     ),
 }
 """The columns that lead every table of runs."""

@@ -15,6 +15,8 @@ from anatomy.files import open_array, read_json
 COMPLETED = "completed"
 NOT_PROFILED = "not profiled"
 NANOSECONDS_PER_S = 1_000_000_000
+PLATFORMS = {"cuda-nccl": "GPU and NCCL", "cuda": "GPU", "cpu-gloo": "CPU and Gloo", "cpu": "CPU"}
+"""Kinds of traces, and the platform that each shows."""
 SENT_COLUMNS = {kind: f"sent_{kind}_bytes" for kind in ("features", "requests", "activations", "gradients", "weights")}
 """Kinds of bytes that a rank hands to the transport, and their columns in `epochs.parquet`."""
 
@@ -67,7 +69,10 @@ class Partition:
 
 @dataclass(frozen=True)
 class StudyRun:
-    """One run under a results folder; its files are read when they are asked for, and only once."""
+    """One run under a results folder, or traces that were recorded elsewhere, of which nothing but traces is known.
+
+    Its files are read when they are asked for, and only once.
+    """
 
     results: Path
     name: str
@@ -83,9 +88,14 @@ class StudyRun:
         """`timed/metrics.json`."""
         return read_json(self.results / "runs" / self.name / "timed" / "metrics.json", "metrics")
 
+    @cached_property
+    def recorded(self) -> bool:
+        """Whether these are traces recorded elsewhere: there are trace tables of the name, and no run."""
+        return not (self.results / "runs" / self.name).exists() and (self.results / "traces" / self.name).exists()
+
     @property
     def completed(self) -> bool:
-        return self.metrics["status"] == COMPLETED
+        return self.recorded or self.metrics["status"] == COMPLETED
 
     @cached_property
     def epochs(self) -> pd.DataFrame:
@@ -105,7 +115,7 @@ class StudyRun:
 
     @cached_property
     def traces(self) -> dict[str, Any] | None:
-        """`traces.json`, or None where the run was not profiled or profiling it failed."""
+        """`traces.json`, or None where the run was not profiled."""
         path = self.results / "traces" / self.name / "traces.json"
         return read_json(path, "traces") if path.is_file() else None
 
@@ -136,7 +146,11 @@ class StudyRun:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The values of RUN_COLUMNS."""
+        """The values of RUN_COLUMNS; a column that traces recorded elsewhere have no value for is absent."""
+        if self.recorded:
+            platform = PLATFORMS.get(self.traces.get("trace_kind"))
+            ranks = self.traces.get("world_size")
+            return {"run": self.name, "ranks": ranks, "platform": platform, "status": self.traces["status"]}
         spec = self.spec
         return {
             "run": self.name,

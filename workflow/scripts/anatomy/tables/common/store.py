@@ -18,9 +18,16 @@ from anatomy.tables.common.inputs import Study, StudyRun
 def tabulate(table: str, study: Study, options: Mapping[str, Any], out: Path) -> dict[str, Any]:
     """Build a table and write `{out}/{table}.parquet`, `.csv` and, last, `.json`; returns that manifest.
 
-    Raises StudyError for an unknown table, an input that is absent or damaged, or a table that would be empty.
+    Raises StudyError for an unknown table, an input that is absent or damaged, a table that would be empty, or traces
+    recorded elsewhere where the table needs runs.
     """
     module = TABLES[table].load()
+    recorded = [run.name for run in study.runs if run.recorded]
+    if recorded and "traces" not in module.INPUTS:
+        raise StudyError(
+            f"table {table!r}: of {', '.join(recorded)} there are traces alone, and this table needs runs; leave "
+            f"{'it' if len(recorded) == 1 else 'them'} out"
+        )
     manifest: dict[str, Any] = {
         "kind": "table",
         "table": table,
@@ -64,9 +71,9 @@ def open_table(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
 
 
 def machines_of(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
-    """The different machines that runs were timed on, each with its runs."""
+    """The different machines that runs were timed on, each with its runs; none for traces recorded elsewhere."""
     found: dict[str, dict[str, Any]] = {}
-    for run in runs:
+    for run in (run for run in runs if not run.recorded):
         machine = run.metrics.get("machine") or {}
         found.setdefault(json.dumps(machine, sort_keys=True), {**machine, "runs": []})["runs"].append(run.name)
     return list(found.values())
