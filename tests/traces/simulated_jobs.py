@@ -4,32 +4,55 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
 import pandas as pd
 from hypothesis import strategies as st
 
-INTERVALS = ["rank", "step", "start_ns", "end_ns", "category", "phase"]
+from anatomy.traces.columns import MISSING, Columns
+from anatomy.traces.rank.annotations import PHASES
+from anatomy.traces.rank.decomposition import CATEGORIES
+
+STRETCHES = ["rank", "step", "start_ns", "end_ns", "category", "phase"]
 COLLECTIVES = ["collective", "rank", "step", "start_ns", "end_ns", "kind", "phase", "matched"]
+TYPES = {"kind": object, "matched": bool}
 
 
-def intervals(by_rank: Mapping[int, Sequence[tuple[int, int, str]]], step: int = 1) -> pd.DataFrame:
+def stretches(by_rank: Mapping[int, Sequence[tuple[int, int, str]]], step: int = 1) -> Columns:
     """Rows from (start, end, phase) per rank; phase `sync` communicates, `launch backward` idles, others compute."""
     category = {"sync": "communication", "launch backward": "idle"}
     rows = [
-        (rank, step, start, end, category.get(phase, "compute"), phase.removeprefix("launch "))
+        (rank, step, start, end, CATEGORIES.index(category.get(phase, "compute")), _code(phase.removeprefix("launch ")))
         for rank, spans in by_rank.items()
         for start, end, phase in spans
     ]
-    return pd.DataFrame(rows, columns=INTERVALS)
+    return _columns(STRETCHES, rows)
 
 
-def collectives(*rows: tuple, kind: str = "all_reduce", step: int = 1, matched: bool = True) -> pd.DataFrame:
+def collectives(*rows: tuple, kind: str = "all_reduce", step: int = 1, matched: bool = True) -> Columns:
     """Rows from (collective, {rank: (start, end)})."""
     cells = [
-        (number, rank, step, start, end, kind, "sync", matched)
+        (number, rank, step, start, end, kind, _code("sync"), matched)
         for number, spans in rows
         for rank, (start, end) in spans.items()
     ]
-    return pd.DataFrame(cells, columns=COLLECTIVES).astype({"matched": bool})
+    return _columns(COLLECTIVES, cells)
+
+
+def in_words(path: Columns) -> pd.DataFrame:
+    """A critical path with names in place of numbers, and nothing where a collective is missing."""
+    names = {"phase": np.array(PHASES)[path["phase"]], "category": np.array(CATEGORIES)[path["category"]]}
+    collective = pd.array(path["collective"], dtype="Int64")
+    collective[path["collective"] == MISSING] = pd.NA
+    return pd.DataFrame({**path, **names, "collective": collective})
+
+
+def _columns(names: Sequence[str], rows: Sequence[tuple]) -> Columns:
+    cells = zip(*rows, strict=True) if rows else [()] * len(names)
+    return {name: np.array(column, TYPES.get(name, np.int64)) for name, column in zip(names, cells, strict=True)}
+
+
+def _code(phase: str) -> int:
+    return PHASES.index(phase)
 
 
 @dataclass(frozen=True)
@@ -129,16 +152,16 @@ def as_a_trace_shows(program: Program) -> Program:
     return replace(program, ranks=tuple(ranks))
 
 
-def tables_of(played: Played) -> tuple[pd.DataFrame, pd.DataFrame]:
+def tables_of(played: Played) -> tuple[Columns, Columns]:
     spans = {rank: [piece[:3] for piece in pieces] for rank, pieces in enumerate(played.pieces)}
     rows = [
         (number, {rank: (start, played.ends[number][rank]) for rank, start in arrived.items()})
         for number, arrived in enumerate(played.arrivals)
     ]
-    return intervals(spans), collectives(*rows)
+    return stretches(spans), collectives(*rows)
 
 
-WORK = ["forward", "backward", "launch backward"]
+WORK = ["aggregate", "backward", "launch backward"]
 
 
 @st.composite
@@ -188,8 +211,8 @@ def shrunk(program: Program, played: Played, element: pd.Series, by: int) -> Pro
 
 
 @st.composite
-def tables(draw) -> tuple[pd.DataFrame, pd.DataFrame, dict[int, int]]:
-    """Intervals and collectives that no program need have produced, clocks that err included."""
+def tables(draw) -> tuple[Columns, Columns, dict[int, int]]:
+    """Stretches and collectives that no program need have produced, clocks that err included."""
     count = draw(st.integers(1, 3))
     phases = st.sampled_from(["sample", "backward", "sync"])
     spans = {}
@@ -202,4 +225,4 @@ def tables(draw) -> tuple[pd.DataFrame, pd.DataFrame, dict[int, int]]:
         rows.append((number, {rank: tuple(pair) for rank, pair in times.items()}))
     kind = draw(st.sampled_from(["all_reduce", "broadcast"]))
     offsets = {rank: draw(st.integers(-5, 5)) for rank in range(count)}
-    return intervals(spans), collectives(*rows, kind=kind), offsets
+    return stretches(spans), collectives(*rows, kind=kind), offsets

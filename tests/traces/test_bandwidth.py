@@ -1,9 +1,9 @@
 """Bandwidths by the definitions of nccl-tests."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
+from anatomy.traces.columns import MISSING, concatenated
 from anatomy.traces.job.bandwidth import add_bandwidths
 
 
@@ -19,13 +19,14 @@ def rows(**changes):
         "end_ns": 250_000,
         "transfer_ns": 100_000,
     }
-    frame = pd.DataFrame([row | changes])
-    return frame.astype(dict.fromkeys(("group_size", "bytes", "transfer_ns"), "Int64"))
+    return {
+        name: np.array([value], dtype=object if name == "kind" else None) for name, value in (row | changes).items()
+    }
 
 
 def bandwidths(**changes):
-    found = add_bandwidths(rows(**changes)).iloc[0]
-    return found["algorithm_bandwidth"], found["bus_bandwidth"], found["bandwidth_of"]
+    found = add_bandwidths(rows(**changes))
+    return tuple(found[name][0] for name in ("algorithm_bandwidth", "bus_bandwidth", "bandwidth_of"))
 
 
 @pytest.mark.parametrize(
@@ -47,14 +48,14 @@ def test_bandwidths_over_the_transfer(kind, factor):
 
 def test_where_the_transfer_is_unknown_all_of_the_time_counts():
     algorithm = 1_000_000 / 250e-6
-    assert bandwidths(transfer_ns=pd.NA, matched=False) == (
+    assert bandwidths(transfer_ns=MISSING, matched=False) == (
         pytest.approx(algorithm),
         pytest.approx(algorithm * 2 * 3 / 4),
         "duration",
     )
 
 
-@pytest.mark.parametrize("changes", [{"bytes": pd.NA}, {"transfer_ns": 0}, {"bytes": 0}, {"kind": "barrier"}])
+@pytest.mark.parametrize("changes", [{"bytes": MISSING}, {"transfer_ns": 0}, {"bytes": 0}, {"kind": "barrier"}])
 def test_what_can_not_be_known_is_missing(changes):
     algorithm, bus, over = bandwidths(**changes)
     assert np.isnan(algorithm)
@@ -69,11 +70,10 @@ def test_a_kind_that_is_not_known_has_no_bus_bandwidth():
 
 
 def test_the_number_of_ranks_is_that_of_the_matched_ones_where_none_is_stated():
-    both = pd.concat([rows(group_size=pd.NA), rows(group_size=pd.NA)], ignore_index=True)
-    found = add_bandwidths(both)
+    found = add_bandwidths(concatenated([rows(group_size=MISSING), rows(group_size=MISSING)]))
     assert found["bus_bandwidth"].tolist() == [pytest.approx(1e10 * 2 * 1 / 2)] * 2
-    alone = bandwidths(group_size=pd.NA, matched=False, transfer_ns=pd.NA)
+    alone = bandwidths(group_size=MISSING, matched=False, transfer_ns=MISSING)
     assert alone[0] == pytest.approx(4e9)
     assert np.isnan(alone[1])
     # A broadcast's needs no number of ranks.
-    assert bandwidths(kind="broadcast", group_size=pd.NA, matched=False)[1] == pytest.approx(1e10)
+    assert bandwidths(kind="broadcast", group_size=MISSING, matched=False)[1] == pytest.approx(1e10)

@@ -4,16 +4,28 @@ from collections.abc import Mapping
 
 import pandas as pd
 from hypothesis import given, settings
-from simulated_jobs import Played, Program, collectives, intervals, play, programs, shrunk, tables, tables_of
+from simulated_jobs import (
+    Played,
+    Program,
+    collectives,
+    in_words,
+    play,
+    programs,
+    shrunk,
+    stretches,
+    tables,
+    tables_of,
+)
 
-from anatomy.traces.job.critical_path import critical_path
+from anatomy.traces.columns import concatenated
+from anatomy.traces.job.critical_path import COLUMNS, critical_path
 
 PATH = ["rank", "phase", "start_ns", "end_ns", "slack_to_next_ns"]
 
 
 def path_of(by_rank: Mapping, *rows: tuple, offsets: Mapping[int, int] | None = None, **options) -> list[tuple]:
     """(rank, phase, start, end, slack) of each element."""
-    path = critical_path(intervals(by_rank), collectives(*rows, **options), offsets or {})
+    path = in_words(critical_path(stretches(by_rank), collectives(*rows, **options), offsets or {}))
     return list(path[PATH].itertuples(index=False, name=None))
 
 
@@ -27,7 +39,7 @@ REDUCE = (7, {0: (500, 800), 1: (700, 780)})
 
 class TestByHand:
     def test_the_path_goes_from_the_straggler_through_the_collective_to_the_rank_that_ends_last(self):
-        path = critical_path(intervals(RANKS), collectives(REDUCE), {})
+        path = in_words(critical_path(stretches(RANKS), collectives(REDUCE), {}))
         assert path["element"].tolist() == ["phase", "transfer", "phase"]
         assert path["category"].tolist() == ["compute", "communication", "compute"]
         assert path["collective"].tolist() == [pd.NA, 7, pd.NA]
@@ -76,7 +88,7 @@ class TestByHand:
     def test_communication_without_a_counterpart_is_work_of_the_rank(self):
         ranks = {0: [(0, 10, "backward"), (10, 60, "sync")], 1: [(0, 40, "backward")]}
         unmatched = (0, {0: (10, 60)})
-        path = critical_path(intervals(ranks), collectives(unmatched, matched=False), {})
+        path = in_words(critical_path(stretches(ranks), collectives(unmatched, matched=False), {}))
         assert path["element"].tolist() == ["phase", "phase"]
         assert path["category"].tolist() == ["compute", "communication"]
         assert path["slack_to_next_ns"].tolist() == [10, 60 - 40]
@@ -104,9 +116,9 @@ class TestByHand:
         ]
 
     def test_the_root_of_a_broadcast_waits_for_nobody_that_comes_later(self):
-        ranks = {0: [(0, 10, "forward"), (10, 30, "sync"), (30, 100, "backward")], 1: [(0, 50, "forward")]}
+        ranks = {0: [(0, 10, "aggregate"), (10, 30, "sync"), (30, 100, "backward")], 1: [(0, 50, "aggregate")]}
         path = path_of(ranks, (0, {0: (10, 30), 1: (45, 50)}), kind="broadcast")
-        assert [element[:2] for element in path] == [(0, "forward"), (0, "sync"), (0, "backward")]
+        assert [element[:2] for element in path] == [(0, "aggregate"), (0, "sync"), (0, "backward")]
 
     def test_an_arrival_while_waiting_for_another_collective_depends_on_what_went_before(self):
         ranks = {
@@ -123,9 +135,9 @@ class TestByHand:
         ]
 
     def test_steps_are_apart_and_neighbours_of_one_phase_are_one_element(self):
-        one = intervals({0: [(0, 4, "backward"), (4, 9, "backward"), (9, 10, "optimize")]}, step=1)
-        two = intervals({0: [(10, 12, "backward")]}, step=2)
-        path = critical_path(pd.concat([two, one]), collectives(), {})
+        one = stretches({0: [(0, 4, "backward"), (4, 9, "backward"), (9, 10, "optimize")]}, step=1)
+        two = stretches({0: [(10, 12, "backward")]}, step=2)
+        path = in_words(critical_path(concatenated([two, one]), collectives(), {}))
         assert path[["step", "place", "start_ns", "end_ns"]].to_numpy().tolist() == [
             [1, 0, 0, 9],
             [1, 1, 9, 10],
@@ -137,20 +149,28 @@ class TestByHand:
             0: [(0, 10, "backward"), (10, 12, "launch backward"), (12, 30, "backward"), (30, 33, "optimize")],
             1: [(0, 20, "backward")],
         }
-        path = critical_path(intervals(ranks), collectives(), {})
+        path = in_words(critical_path(stretches(ranks), collectives(), {}))
         assert path["category"].tolist() == ["compute", "compute"]
         # Rank 1 takes 20, so 13 of the 33 of rank 0 can go.
         assert path[["length_ns", "slack_to_next_ns"]].to_numpy().tolist() == [[30, 13], [3, 3]]
 
+    def test_of_categories_that_fill_an_element_equally_the_first_of_the_list_counts(self):
+        ranks = {0: [(0, 10, "launch backward"), (10, 20, "backward")]}
+        path = in_words(critical_path(stretches(ranks), collectives(), {}))
+        assert path["category"].tolist() == ["compute"]
+
     def test_nothing_is_an_empty_table(self):
-        assert critical_path(intervals({}), collectives(), {}).empty
+        path = critical_path(stretches({}), collectives(), {})
+        assert {name: (column.dtype, len(column)) for name, column in path.items()} == {
+            name: (dtype, 0) for name, dtype in COLUMNS.items()
+        }
 
 
 @given(programs())
 @settings(max_examples=80, deadline=None)
 def test_slack_is_what_running_the_job_again_with_the_element_shrunk_shows(program):
     played = play(program)
-    path = critical_path(*tables_of(played), {})
+    path = in_words(critical_path(*tables_of(played), {}))
     check_chain(path, played.end)
     for _, element in path.iterrows():
         check_slack(program, played, element, element["slack_to_next_ns"])
@@ -182,11 +202,12 @@ def check_chain(path: pd.DataFrame, end: int | None = None) -> None:
 @settings(max_examples=80, deadline=None)
 def test_a_path_is_found_through_whatever_clocks_and_matches_say(given_tables):
     spans, rows, offsets = given_tables
-    path = critical_path(spans, rows, offsets)
+    path = in_words(critical_path(spans, rows, offsets))
     check_chain(path)
+    spans = pd.DataFrame(spans)
     ends = spans["end_ns"] - spans["rank"].map(offsets)
     if "transfer" in set(path["element"]):
         assert path["end_ns"].iloc[-1] == ends.max()
-    if rows.empty:
+    if len(rows["rank"]) == 0:
         by_rank = spans.groupby("rank")
         assert path["length_ns"].sum() == (by_rank["end_ns"].max() - by_rank["start_ns"].min()).max()

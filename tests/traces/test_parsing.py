@@ -13,9 +13,10 @@ import pytest
 
 from anatomy.errors import StudyError
 from anatomy.traces import parsing
+from anatomy.traces.arrow import TYPES
 from anatomy.traces.options import ParseOptions
 from anatomy.traces.parsing import examine_files, parse_traces
-from anatomy.traces.tables import COLUMNS, TYPES
+from anatomy.traces.tables import COLUMNS
 
 GPU_TABLES = ("queueing", "idle")
 """Tables that are empty without a GPU."""
@@ -42,7 +43,9 @@ def profile_manifest(folder, **content):
 
 
 def schema_of(table):
-    return pa.schema([(name, TYPES[kind]) for name, (kind, _) in COLUMNS[table].items()])
+    return pa.schema(
+        [(name, TYPES[kind][0] if kind in TYPES else pa.string()) for name, (kind, _) in COLUMNS[table].items()]
+    )
 
 
 def test_every_table_has_its_columns_and_types(tmp_path, traces):

@@ -5,7 +5,6 @@ from collections import Counter
 from decimal import Decimal
 from functools import partial
 
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +13,7 @@ from timeline_cases import BASE, check, write_and_check
 from anatomy.traces.job import timeline
 from anatomy.traces.parsing import parse_traces
 from anatomy.traces.rank.annotations import PHASES
-
-CATEGORIES = ("compute", "communication", "preparation", "copy", "idle", "other")
+from anatomy.traces.rank.decomposition import CATEGORIES
 
 
 @pytest.fixture
@@ -33,7 +31,7 @@ def test_each_rank_has_its_tracks_in_order_and_the_critical_path_is_above(writte
             (0, "rank", "compute", "other", BASE, BASE + 1000),
             (10, "cpu thread 1/200", "communication", "other", BASE, BASE + 5),
         ],
-        path=[(10, 0, "phase", "sync", "compute", pd.NA, BASE, BASE + 7, 5)],
+        path=[(10, 0, "phase", "sync", "compute", None, BASE, BASE + 7, 5)],
         kind="cuda-nccl",
     )
     assert shown.tracks == [
@@ -66,7 +64,7 @@ def test_clocks_are_corrected_to_the_nanosecond(written):
 
 def test_a_rank_whose_clock_is_not_known_says_so(written):
     known = {0: 0, 1: 7}
-    clocks = [(0, 0), (1, 7), (2, pd.NA)]
+    clocks = [(0, 0), (1, 7), (2, None)]
     shown = written(phases={0: [], 1: [], 2: []}, offsets=known, clocks=clocks)
     assert shown.labels == {"rank 2": "by its own clock: offset unknown"}
     assert shown.about["clock_offsets_ns"] == {"0": 0, "1": 7, "2": None}
@@ -168,7 +166,7 @@ def test_whatever_the_job_the_file_keeps_to_the_format_and_loses_nothing(tmp_pat
             collectives.append((rank, number, BASE + start, BASE + end, *state))
     intervals = [(*what, BASE + start, BASE + end) for *what, (start, end) in job["intervals"]]
     path = [
-        (rank, place, "phase", "sync", "compute", pd.NA, BASE + start, BASE + end, 5)
+        (rank, place, "phase", "sync", "compute", None, BASE + start, BASE + end, 5)
         for place, (rank, (start, end)) in enumerate(job["path"])
     ]
     folder = tmp_path_factory.getbasetemp()
@@ -241,7 +239,7 @@ def test_above_its_bounds_the_file_says_what_it_merged_and_left_out(written, mon
         phases={0: [("sync", BASE + 100 * at, BASE + 100 * at + at) for at in range(1, 7)]},
         collectives=[(0, at, BASE + 100 * at, BASE + 100 * at + at, None, None) for at in range(1, 6)],
         intervals=intervals,
-        path=[(0, at, "phase", "sync", "idle", pd.NA, BASE + 10 * at, BASE + 10 * at + at, 1) for at in range(1, 5)],
+        path=[(0, at, "phase", "sync", "idle", None, BASE + 10 * at, BASE + 10 * at + at, 1) for at in range(1, 5)],
     )
     activity = shown.named("rank 0", "activity")
     assert activity[0] == ("compute", BASE, BASE + 15_500)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anatomy.traces.columns import MISSING, concatenated
 from anatomy.traces.job.waiting import impossible_notes, split, split_waiting
 
 HORIZON = 40
@@ -15,9 +16,9 @@ HORIZON = 40
 
 def collectives(spans):
     """A rank's rows from (start, length, waited or None where it is not known)."""
-    frame = pd.DataFrame(spans, columns=["start_ns", "length_ns", "wait_ns"])
-    frame["end_ns"] = frame["start_ns"] + frame["length_ns"]
-    return frame.astype({"start_ns": "int64", "end_ns": "int64", "wait_ns": "Int64"})
+    known = [(start, start + length, MISSING if waited is None else waited) for start, length, waited in spans]
+    columns = np.array(known, dtype=np.int64).reshape(-1, 3).T
+    return dict(zip(("start_ns", "end_ns", "wait_ns"), columns, strict=True))
 
 
 def pieces(spans):
@@ -95,18 +96,18 @@ def test_every_instant_is_in_one_state(spans, rows, gpu):
     assert states(spans, rows, gpu) == {label: tuple(counts) for label, counts in expected.items()}
 
 
-def met(*arrivals, matched=True):
+def met(*arrivals, matched=True, collective=0):
     """One collective by (start, end) of ranks 0, 1, …"""
-    return pd.DataFrame(
-        {
-            "collective": 0,
-            "rank": range(len(arrivals)),
-            "kind": "all_reduce",
-            "matched": matched,
-            "start_ns": [start for start, _ in arrivals],
-            "end_ns": [end for _, end in arrivals],
-        }
-    )
+    number = len(arrivals)
+    start, end = np.array(arrivals, dtype=np.int64).T
+    return {
+        "collective": np.full(number, collective),
+        "rank": np.arange(number),
+        "kind": np.full(number, "all_reduce", dtype=object),
+        "matched": np.full(number, matched),
+        "start_ns": start,
+        "end_ns": end,
+    }
 
 
 def test_arrivals_are_compared_by_the_common_clock():
@@ -131,18 +132,34 @@ def test_of_two_that_come_last_together_the_lower_rank_counts():
 @pytest.mark.parametrize(("offsets", "matched"), [({0: 0}, True), ({0: 0, 1: 0}, False)])
 def test_what_can_not_be_compared_is_missing(offsets, matched):
     rows = split_waiting(met((100, 200), (150, 200), matched=matched), offsets)
-    assert rows[["wait_ns", "transfer_ns", "straggler"]].isna().all(axis=None)
-    assert rows["arrival_ns"].notna().tolist() == [rank in offsets for rank in range(2)]
+    assert all((rows[name] == MISSING).all() for name in ("wait_ns", "transfer_ns", "straggler"))
+    assert rows["arrival_ns"].tolist() == [100, 150 if 1 in offsets else MISSING]
 
 
 def test_collectives_are_numbered_by_first_arrival():
-    first, second = met((100, 200), (650, 700)), met((90, 99), (800, 810)).assign(collective=1)
-    rows = split_waiting(pd.concat([first, second], ignore_index=True), {0: 0, 1: 600})
+    both = concatenated([met((100, 200), (650, 700)), met((90, 99), (800, 810), collective=1)])
+    rows = split_waiting(both, {0: 0, 1: 600})
     # Rank 1 came to the first at 50, before rank 0 came to the second at 90.
     assert rows["collective"].tolist() == [0, 0, 1, 1]
     assert rows["start_ns"].tolist() == [100, 650, 90, 800]
-    rows = split_waiting(pd.concat([first, second], ignore_index=True), {0: 0, 1: 0})
+    rows = split_waiting(both, {0: 0, 1: 0})
     assert rows["start_ns"].tolist() == [90, 800, 100, 650]
+
+
+def test_collectives_that_arrive_together_keep_their_order():
+    # Of (collective, first arrival) 5, 50; 3, 50; 8, 40, those at 50 stay as they come, whatever their numbers.
+    parts = [met((at, at + 9), (at, at + 9), collective=number) for number, at in ((5, 50), (3, 50), (8, 40))]
+    rows = split_waiting(concatenated([part | {"was": part["collective"]} for part in parts]), {0: 0, 1: 0})
+    assert rows["collective"].tolist() == [0, 0, 1, 1, 2, 2]
+    assert rows["was"].tolist() == [8, 8, 5, 5, 3, 3]
+
+
+def test_the_input_stays_as_it_is():
+    rows = met((100, 200), (650, 705))
+    before = {name: column.copy() for name, column in rows.items()}
+    split_waiting(rows, {0: 0, 1: 500})
+    assert list(rows) == list(before)
+    assert all((rows[name] == before[name]).all() for name in rows)
 
 
 def test_clocks_that_can_not_be_right_are_noted():

@@ -9,11 +9,12 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import pytest
 
+from anatomy.traces.columns import MISSING, Named
 from anatomy.traces.job.timeline import write_timeline
 from anatomy.traces.rank.annotations import PHASES
+from anatomy.traces.rank.decomposition import CATEGORIES
 
 BASE = 1_694_128_201_554_123_456
 """A time stamp of today's length, which float64 rounds to multiples of 256 ns."""
@@ -105,24 +106,36 @@ def _replay(events, base, process, track):
     return slices, arrows, args
 
 
-def table(columns, rows):
-    """A table of nullable integers where the columns are not text."""
-    text = {"stream", "category", "phase", "element"}
-    frame = pd.DataFrame(list(rows), columns=columns.split())
-    return frame.astype({name: object if name in text else "Int64" for name in frame})
+def table(columns, rows, named=()):
+    """Columns from rows: of integers, where None is missing; of codes of phases and categories; elements as text; and
+    where `named` has a column, with its names."""
+    names = columns.split()
+    cells = zip(*rows, strict=True) if rows else [()] * len(names)
+    return {name: _column(name, values, name in named) for name, values in zip(names, cells, strict=True)}
+
+
+def _column(name, values, named):
+    if name == "element":
+        return np.array(values, dtype=object)
+    if name in ("phase", "category", "stream"):
+        names = {"phase": PHASES, "category": CATEGORIES}.get(name, tuple(dict.fromkeys(values)))
+        codes = np.array([names.index(value) for value in values], dtype=np.int64)
+        return Named(codes.astype(np.int8), names) if named else codes
+    return np.array([MISSING if value is None else value for value in values], dtype=np.int64)
 
 
 def collective_rows(rows):
     """A collectives table from (rank, number, start, end, wait or None, straggler or None)."""
-    frame = table("rank collective start_ns end_ns wait_ns straggler", rows)
-    return frame.assign(
-        **{"kind": "all_reduce", "group": "default", "phase": "sync", "bytes": 4096, "group_size": 2},
-        sequence=pd.array([pd.NA] * len(frame), dtype="Int64"),
-        transfer_ns=frame["end_ns"] - frame["start_ns"] - frame["wait_ns"],
-        matched_by=frame["wait_ns"].notna().map({True: "order", False: None}),
-        algorithm_bandwidth=math.nan,
-        bus_bandwidth=2.5e9,
-    )
+    columns = table("rank collective start_ns end_ns wait_ns straggler", rows)
+    known, count = columns["wait_ns"] != MISSING, len(columns["rank"])
+    always = {"phase": PHASES.index("sync"), "bytes": 4096, "group_size": 2, "sequence": MISSING}
+    always |= {"algorithm_bandwidth": math.nan, "bus_bandwidth": 2.5e9}
+    columns |= {name: np.full(count, value) for name, value in always.items()}
+    columns |= {name: np.full(count, value, object) for name, value in (("kind", "all_reduce"), ("group", "default"))}
+    transfer_ns = columns["end_ns"] - columns["start_ns"] - np.where(known, columns["wait_ns"], 0)
+    columns["transfer_ns"] = np.where(known, transfer_ns, MISSING)
+    columns["matched_by"] = np.where(known, "order", None)
+    return columns
 
 
 def write_and_check(
@@ -136,9 +149,9 @@ def write_and_check(
         records[rank] = SimpleNamespace(phases=columns)
     steps = [(rank, 3, BASE, 1000) for rank in phases] if steps is None else steps
     tables = {
-        "steps": pd.DataFrame(steps, columns=["rank", "step", "start_ns", "wall_ns"]),
+        "steps": table("rank step start_ns wall_ns", steps),
         "collectives": collective_rows(collectives),
-        "intervals": table("rank stream category phase start_ns end_ns", intervals),
+        "intervals": table("rank stream category phase start_ns end_ns", intervals, ("stream", "category", "phase")),
         "critical_path": table("rank place element phase category collective start_ns end_ns slack_to_next_ns", path),
         "clocks": table("rank offset_ns", clocks),
     }

@@ -60,7 +60,7 @@ def parse_traces(
         manifest |= facts | {"tables": write_tables(stage, tables)}
         if ranks:
             write_timeline(stage / TIMELINE, ranks, tables, offsets, facts)
-        manifest["versions"] = versions("numpy", "pandas", "pyarrow", "msgspec", "isal")
+        manifest["versions"] = versions("numpy", "pyarrow", "msgspec", "isal")
         write_json(stage / MANIFEST, manifest)
     return manifest
 

@@ -4,9 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from anatomy.traces.arrow import TYPES, numbers, texts
+from anatomy.traces.columns import Named
+from anatomy.traces.rank.annotations import PHASES
+from anatomy.traces.rank.decomposition import CATEGORIES
 
 RANK_AND_STEP = {
     "rank": ("int32", "rank whose trace this is from"),
@@ -49,7 +54,7 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "phases": {
         **RANK_AND_STEP,
-        "phase": ("string", "phase; of nested ones, the innermost; other is where none is annotated"),
+        "phase": ("phase", "phase; of nested ones, the innermost; other is where none is annotated"),
         "calls": ("int64", "how many annotations of the phase start in the step"),
         "total_ns": ("int64", "time in the phase, without phases nested in it; over the phases, the step's wall time"),
         **{name: meaning for name, meaning in OWN_TIMES.items() if not name.startswith("prep_")},
@@ -60,7 +65,7 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
         "group": ("string", "process group; `default` where the trace names none"),
         "sequence": ("int64", "sequence number within the group, where the trace has one"),
         "kind": ("string", "all_reduce, all_to_all, broadcast, all_gather, reduce_scatter, send_recv, barrier, other"),
-        "phase": ("string", "phase in which it was launched"),
+        "phase": ("phase", "phase in which it was launched"),
         **RANK_AND_STEP,
         "bytes": ("int64", "larger of the rank's input and output; missing where the trace has no sizes"),
         "group_size": ("int64", "ranks in the group"),
@@ -124,7 +129,7 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
         "start_ns": ("int64", "start, by the rank's own clock"),
         "end_ns": ("int64", "end, by the rank's own clock"),
         "category": ("string", "compute, communication, preparation, copy, idle, other"),
-        "phase": ("string", "phase that it belongs to"),
+        "phase": ("phase", "phase that it belongs to"),
         "stream": ("string", "`rank`: the rank as a whole, without gap or overlap; else one GPU stream or CPU thread"),
     },
     "critical_path": {
@@ -132,8 +137,8 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
         "place": ("int64", "place in the chain that determined the step's length over all ranks, from 0"),
         "rank": ("int32", "rank that it happens on; of a transfer, the one that goes on from there"),
         "element": ("string", "`phase`: work of one rank in one phase; `transfer`: a collective from its last arrival"),
-        "phase": ("string", "phase"),
-        "category": ("string", "what fills most of it: compute, communication, preparation, copy, idle, other"),
+        "phase": ("phase", "phase"),
+        "category": ("category", "what fills most of it: compute, communication, preparation, copy, idle, other"),
         "collective": ("int64", "the collective of a transfer"),
         "start_ns": ("int64", "start, by the reference rank's clock"),
         "end_ns": ("int64", "end, by the reference rank's clock"),
@@ -142,34 +147,35 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 
-TYPES = {"int32": pa.int32(), "int64": pa.int64(), "double": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
+CODED = {"phase": PHASES, "category": CATEGORIES}
+"""Columns of names that may be given as codes, which are indices into these."""
+
+NOTHING = np.empty(0, dtype=np.int64)
 
 ROWS_AT_ONCE = 100_000
 """Rows that are encoded together: all that the writer holds beside the table."""
 
 
-def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+def write_tables(folder: Path, tables: Mapping[str, Mapping[str, np.ndarray | Named]]) -> dict[str, Any]:
     """Write every table as Parquet and return what the manifest says about them; a table not given is empty."""
     described = {}
     for table, columns in COLUMNS.items():
-        frame = tables.get(table, pd.DataFrame(columns=list(columns)))
-        arrays = [_array(frame[name], TYPES[kind]) for name, (kind, _) in columns.items()]
-        texts = [name for name, (kind, _) in columns.items() if kind == "string"]
+        given = tables.get(table, {})
+        arrays = [_array(given.get(name, NOTHING), kind) for name, (kind, _) in columns.items()]
         pq.write_table(
             pa.table(arrays, names=list(columns)),
             folder / f"{table}.parquet",
             row_group_size=ROWS_AT_ONCE,
-            use_dictionary=texts,
+            use_dictionary=[name for name, (kind, _) in columns.items() if kind not in TYPES],
             # Without Arrow's own schema in the file, text is text for every reader, however it is encoded.
             store_schema=False,
         )
         meanings = {name: meaning for name, (_, meaning) in columns.items()}
-        described[table] = {"rows": len(frame), "columns": meanings}
+        described[table] = {"rows": len(arrays[0]), "columns": meanings}
     return described
 
 
-def _array(column: pd.Series, kind: pa.DataType) -> pa.Array:
-    """A column as Arrow; categories stay a dictionary, so that a million rows do not become a million strings."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return pa.DictionaryArray.from_arrays(column.cat.codes.to_numpy(), pa.array(column.cat.categories, type=kind))
-    return pa.array(column, type=kind, from_pandas=True)
+def _array(column: np.ndarray | Named, kind: str) -> pa.Array:
+    if kind in TYPES:
+        return numbers(column, kind)
+    return texts(Named(column, CODED[kind]) if kind in CODED and isinstance(column, np.ndarray) else column)

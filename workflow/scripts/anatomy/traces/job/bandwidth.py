@@ -12,7 +12,9 @@ from the tests' own code.
 """
 
 import numpy as np
-import pandas as pd
+
+from anatomy.traces.columns import MISSING, Columns, grouped
+from anatomy.traces.job.matching import numbered
 
 TRANSFER, DURATION = "transfer", "duration"
 
@@ -34,7 +36,7 @@ def bus_factor(kind: str, ranks: np.ndarray) -> np.ndarray:
     return np.full(len(ranks), np.nan)
 
 
-def add_bandwidths(rows: pd.DataFrame) -> pd.DataFrame:
+def add_bandwidths(rows: Columns) -> Columns:
     """The rows of `split_waiting` with the bandwidths that each rank saw.
 
     Adds algorithm_bandwidth and bus_bandwidth (float64, bytes per second, NaN where unknown), and bandwidth_of (object,
@@ -44,23 +46,23 @@ def add_bandwidths(rows: pd.DataFrame) -> pd.DataFrame:
     Missing where the bytes are unknown, the time is 0 (a rank may be done before the last arrives), or nothing is
     moved; the bus bandwidth also where the number of ranks is unknown and matters.
     """
-    transfer = rows["transfer_ns"].to_numpy(dtype=np.float64, na_value=np.nan)
-    known = ~np.isnan(transfer)
-    time_ns = np.where(known, transfer, (rows["end_ns"] - rows["start_ns"]).to_numpy(dtype=np.float64))
-    size = rows["bytes"].to_numpy(dtype=np.float64, na_value=np.nan)
-    moves = (time_ns > 0) & (size > 0) & (rows["kind"] != "barrier").to_numpy()
+    known = rows["transfer_ns"] != MISSING
+    time_ns = np.where(known, rows["transfer_ns"], rows["end_ns"] - rows["start_ns"]).astype(np.float64)
+    kinds, names = numbered(rows["kind"])
+    idle = np.array([kind == "barrier" for kind in names], dtype=bool)[kinds]
+    # `MISSING` is below 0.
+    moves = (time_ns > 0) & (rows["bytes"] > 0) & ~idle
     # bytes / ns * 1e9 = bytes per second
-    algorithm = np.divide(size * 1e9, time_ns, out=np.full(len(rows), np.nan), where=moves)
-    kinds, names = pd.factorize(rows["kind"])
-    ranks, factor = _num_ranks(rows), np.full(len(rows), np.nan)
+    algorithm = np.divide(rows["bytes"] * 1e9, time_ns, out=np.full(len(moves), np.nan), where=moves)
+    ranks, factor = _num_ranks(rows), np.full(len(moves), np.nan)
     for code, kind in enumerate(names):
         factor[kinds == code] = bus_factor(kind, ranks[kinds == code])
-    over = np.where(moves, np.where(known, TRANSFER, DURATION), None)
-    return rows.assign(algorithm_bandwidth=algorithm, bus_bandwidth=algorithm * factor, bandwidth_of=over)
+    over = np.array([None, DURATION, TRANSFER], dtype=object)[np.where(moves, 1 + known, 0)]
+    return {**rows, "algorithm_bandwidth": algorithm, "bus_bandwidth": algorithm * factor, "bandwidth_of": over}
 
 
-def _num_ranks(rows: pd.DataFrame) -> np.ndarray:
+def _num_ranks(rows: Columns) -> np.ndarray:
     """How many ranks took part, float64 [n]: as the trace says, else as were matched, else NaN."""
-    stated = rows["group_size"].to_numpy(dtype=np.float64, na_value=np.nan)
-    met = rows.groupby("collective")["collective"].transform("size").to_numpy(dtype=np.float64)
-    return np.where(np.isnan(stated), np.where(rows["matched"], met, np.nan), stated)
+    code, _ = grouped(rows["collective"])
+    met = np.where(rows["matched"], np.bincount(code)[code], np.nan)
+    return np.where(rows["group_size"] != MISSING, rows["group_size"], met)

@@ -22,9 +22,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from anatomy.traces.job.matching import SYNCHRONISING
+from anatomy.traces.columns import MISSING, Columns, take
+from anatomy.traces.job.matching import is_synchronising
 from anatomy.traces.reading.events import CLOCK_RESOLUTION_NS
 
 REFERENCE, EXCHANGE, COLLECTIVES, NOT_KNOWN = "reference", "exchange", "collectives", "unknown"
@@ -33,17 +33,17 @@ Entry = tuple[int, int, str, int]
 """Offset, uncertainty, method and number of collectives of a rank."""
 
 CLOCK_COLUMNS = {
-    "rank": "int64",
-    "offset_ns": "Int64",
-    "uncertainty_ns": "Int64",
-    "method": "object",
-    "collectives": "int64",
+    "rank": np.int64,
+    "offset_ns": np.int64,
+    "uncertainty_ns": np.int64,
+    "method": object,
+    "collectives": np.int64,
 }
 
 
 def estimate_clocks(
-    rows: pd.DataFrame, ranks: Iterable[int], recorded: Mapping[str, Any] | None = None
-) -> tuple[pd.DataFrame, list[str]]:
+    rows: Columns, ranks: Iterable[int], recorded: Mapping[str, Any] | None = None
+) -> tuple[Columns, list[str]]:
     """How far the clock of each rank is ahead of that of the reference rank.
 
     `rows` are those of `match_collectives`, `ranks` the ranks that have a trace, `recorded` what training wrote of its
@@ -51,9 +51,9 @@ def estimate_clocks(
     exchange with a rank that has no trace is not used. A rank is estimated against the reference, or where they share
     no collective, against the rank next to it on the shortest way there.
 
-    Returns the clocks, and notes on what they mean for waiting. Columns: rank; offset_ns, what is to be subtracted from
-    the rank's time stamps, and uncertainty_ns (Int64, missing where unknown); method ("reference", "exchange",
-    "collectives" or "unknown"); collectives, how many were used.
+    Returns the clocks, and notes on what they mean for waiting. Columns: rank, int64; offset_ns, what is to be
+    subtracted from the rank's time stamps, and uncertainty_ns (int64, `MISSING` where unknown); method (object:
+    "reference", "exchange", "collectives" or "unknown"); collectives, how many were used, int64.
     """
     ranks = sorted(ranks)
     usable = recorded if recorded and recorded["reference"] in ranks else None
@@ -62,16 +62,19 @@ def estimate_clocks(
     if usable:
         known |= _from_exchange(usable["exchanges"], set(ranks) - {reference})
     known |= _from_collectives(rows, known, reference)
-    unknown = (pd.NA, pd.NA, NOT_KNOWN, 0)
-    table = [(rank, *known.get(rank, unknown)) for rank in ranks]
-    clocks = pd.DataFrame(table, columns=list(CLOCK_COLUMNS)).astype(CLOCK_COLUMNS)
+    unknown: Entry = (MISSING, MISSING, NOT_KNOWN, 0)
+    entries = zip(*((rank, *known.get(rank, unknown)) for rank in ranks), strict=True)
+    clocks = {
+        name: np.array(values, dtype=dtype)
+        for (name, dtype), values in zip(CLOCK_COLUMNS.items(), entries, strict=True)
+    }
     return clocks, _notes(clocks)
 
 
-def applied_offsets(clocks: pd.DataFrame) -> dict[int, int]:
+def applied_offsets(clocks: Columns) -> dict[int, int]:
     """The offsets in ns to subtract by rank; ranks whose clock is unknown are left out."""
-    found = clocks[clocks["offset_ns"].notna()]
-    return dict(zip(found["rank"].tolist(), found["offset_ns"].astype(np.int64).tolist(), strict=True))
+    offsets = zip(clocks["rank"].tolist(), clocks["offset_ns"].tolist(), strict=True)
+    return {rank: offset for rank, offset in offsets if offset != MISSING}
 
 
 def _applied(offset: int, lowest: int, highest: int) -> tuple[int, int]:
@@ -96,81 +99,95 @@ def _from_exchange(exchanges: Iterable[Mapping[str, Any]], ranks: set[int]) -> d
     return result
 
 
-def _from_collectives(rows: pd.DataFrame, known: Mapping[int, Entry], reference: int) -> dict[int, Entry]:
+def _from_collectives(rows: Columns, known: Mapping[int, Entry], reference: int) -> dict[int, Entry]:
     """The ranks that the known ones lead to by collectives."""
-    rows = rows.loc[rows["matched"] & rows["kind"].isin(SYNCHRONISING)]
-    rows = rows[["collective", "rank", "kind", "start_ns", "end_ns"]]
+    columns = {name: rows[name] for name in ("collective", "rank", "kind", "start_ns", "end_ns")}
+    rows = take(columns, rows["matched"] & is_synchronising(rows["kind"]))
     # The known ranks' offset and bounds; what is found here starts from what it was found from.
     reached = {rank: (entry[0], entry[0] - entry[1], entry[0] + entry[1]) for rank, entry in known.items()}
     found: dict[int, Entry] = {}
     queue = [reference, *(rank for rank in known if rank != reference)]
-    while queue and len(rows):
+    ahead = np.flatnonzero(~np.isin(rows["rank"], list(reached)))
+    while queue and len(ahead):
         hub = queue.pop(0)
-        rows = rows[(rows["rank"] == hub) | ~rows["rank"].isin(set(reached) - set(queue))]
-        for rank, (offset, lowest, highest, count) in _relative(rows, hub, set(reached)).items():
+        met = _relative(rows, hub, ahead)
+        for rank, (offset, lowest, highest, count) in met.items():
             base = reached[hub]
             reached[rank] = (base[0] + offset, base[1] + lowest, base[2] + highest)
             found[rank] = (*_applied(*reached[rank]), COLLECTIVES, count)
             queue.append(rank)
+        ahead = ahead[~np.isin(rows["rank"][ahead], list(met))]
     return found
 
 
-def _relative(rows: pd.DataFrame, hub: int, known: set[int]) -> dict[int, tuple[int, int, int, int]]:
-    """Of each rank that is not known and met `hub`: offset from its clock, lower and upper bound, collectives used."""
-    own = rows.loc[rows["rank"] == hub, ["collective", "start_ns", "end_ns"]]
-    others = rows[~rows["rank"].isin(known)]
-    met = others.merge(own, on="collective", suffixes=("", "_hub"))
-    pairs = pd.DataFrame(
-        {
-            "rank": met["rank"],
-            "exchanges": met["kind"] == "all_to_all",
-            "ends_ns": met["end_ns"] - met["end_ns_hub"],
-            "before_ns": met["end_ns"] - met["start_ns"] + CLOCK_RESOLUTION_NS,
-            "after_ns": met["end_ns_hub"] - met["start_ns_hub"] + CLOCK_RESOLUTION_NS,
-        }
-    )
-    result = {}
-    for rank, pair in pairs.groupby("rank"):
-        sure = pair[~pair["exchanges"]]
-        lowest, highest = _bounds(pair)
-        if lowest > highest and len(sure):
-            pair = sure
-            lowest, highest = _bounds(pair)
-        ends = np.sort(pair["ends_ns"].to_numpy())
-        if lowest > highest:
-            lowest, highest = int(ends[0] - pair["before_ns"].min()), int(ends[-1] + pair["after_ns"].min())
-        # A mean of the two middle ones would be float64, which loses the digits of large offsets.
-        middle = int(ends[(len(ends) - 1) // 2])
-        result[int(rank)] = (min(max(middle, lowest), highest), lowest, highest, len(pair))
-    return result
+def _relative(rows: Columns, hub: int, others: np.ndarray) -> dict[int, tuple[int, int, int, int]]:
+    """Of each rank that met `hub`: offset from its clock, lower and upper bound, number of collectives used.
+
+    `others` are the rows of the ranks in question [k].
+    """
+    collective, start, end = rows["collective"], rows["start_ns"], rows["end_ns"]
+    own = np.flatnonzero(rows["rank"] == hub)
+    row_of_hub = np.full(collective.max(initial=-1) + 1, -1)
+    row_of_hub[collective[own]] = own
+    others = others[row_of_hub[collective[others]] >= 0]
+    others = others[np.argsort(rows["rank"][others], kind="stable")]
+    own = row_of_hub[collective[others]]
+    pairs = {
+        "exchanges": rows["kind"][others] == "all_to_all",
+        "ends_ns": end[others] - end[own],
+        "before_ns": end[others] - start[others] + CLOCK_RESOLUTION_NS,
+        "after_ns": end[own] - start[own] + CLOCK_RESOLUTION_NS,
+    }
+    ranks, first = np.unique(rows["rank"][others], return_index=True)
+    edges = [*first.tolist(), len(others)]
+    return {
+        rank: _estimate(take(pairs, slice(edges[place], edges[place + 1]))) for place, rank in enumerate(ranks.tolist())
+    }
 
 
-def _bounds(pair: pd.DataFrame) -> tuple[int, int]:
+def _estimate(pairs: Columns) -> tuple[int, int, int, int]:
+    """Offset, lower and upper bound, and number of collectives used, from those in which two ranks met."""
+    lowest, highest = _bounds(pairs)
+    if lowest > highest and not pairs["exchanges"].all():
+        pairs = take(pairs, ~pairs["exchanges"])
+        lowest, highest = _bounds(pairs)
+    ends = np.sort(pairs["ends_ns"])
+    if lowest > highest:
+        lowest, highest = int(ends[0] - pairs["before_ns"].min()), int(ends[-1] + pairs["after_ns"].min())
+    # A mean of the two middle ones would be float64, which loses the digits of large offsets.
+    middle = int(ends[(len(ends) - 1) // 2])
+    return min(max(middle, lowest), highest), lowest, highest, len(ends)
+
+
+def _bounds(pairs: Columns) -> tuple[int, int]:
     """Between what the offset of two ranks lies for certain; the wrong way round where their collectives disagree."""
-    return int((pair["ends_ns"] - pair["before_ns"]).max()), int((pair["ends_ns"] + pair["after_ns"]).min())
+    lowest, highest = pairs["ends_ns"] - pairs["before_ns"], pairs["ends_ns"] + pairs["after_ns"]
+    return int(lowest.max()), int(highest.min())
 
 
-def _notes(clocks: pd.DataFrame) -> list[str]:
+def _notes(clocks: Columns) -> list[str]:
     """What a reader of waiting times has to know about the clocks that they are by."""
     notes = []
-    unknown = clocks.loc[clocks["method"] == NOT_KNOWN, "rank"].tolist()
+    unknown = clocks["rank"][clocks["method"] == NOT_KNOWN].tolist()
     if unknown:
         notes.append(
             f"clocks of ranks {_listed(unknown)} can't be compared with the others: no collective that synchronises "
             "is matched and no exchange was recorded; whether they waited is not known"
         )
-    known = clocks[clocks["offset_ns"].notna() & (clocks["method"] != REFERENCE)]
-    moved = known[known["offset_ns"] != 0]
-    if len(moved):
-        furthest = moved.loc[moved["offset_ns"].abs().astype(np.int64).idxmax()]
+    known = take(clocks, (clocks["offset_ns"] != MISSING) & (clocks["method"] != REFERENCE))
+    moved = take(known, known["offset_ns"] != 0)
+    if len(moved["rank"]):
+        most = np.abs(moved["offset_ns"]).argmax()
+        offset_ms, uncertainty_ms = moved["offset_ns"][most] / 1e6, moved["uncertainty_ns"][most] / 1e6
         notes.append(
             f"clocks of ranks {_listed(moved['rank'].tolist())} are corrected, the most that of rank "
-            f"{furthest['rank']}, by {furthest['offset_ns'] / 1e6:.3f} ms (± {furthest['uncertainty_ns'] / 1e6:.3f} ms)"
+            f"{moved['rank'][most]}, by {offset_ms:.3f} ms (± {uncertainty_ms:.3f} ms)"
         )
-    if len(known):
+    if len(known["rank"]):
         notes.append(
-            f"{len(known) - len(moved)} of {len(known)} clocks can't be told from the reference's; arrivals of "
-            f"different ranks are good to {known['uncertainty_ns'].max() / 1e6:.3f} ms or better"
+            f"{len(known['rank']) - len(moved['rank'])} of {len(known['rank'])} clocks can't be told from the "
+            f"reference's; arrivals of different ranks are good to {known['uncertainty_ns'].max() / 1e6:.3f} ms or "
+            "better"
         )
     return notes
 

@@ -1,13 +1,13 @@
 """From the records of all ranks to the tables of the job."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from anatomy.errors import StudyError
+from anatomy.traces.columns import MISSING, Columns, Named, concatenated, take
 from anatomy.traces.job.bandwidth import add_bandwidths
 from anatomy.traces.job.clocks import applied_offsets, estimate_clocks
 from anatomy.traces.job.critical_path import critical_path
@@ -18,9 +18,9 @@ from anatomy.traces.naming import Category
 from anatomy.traces.rank.annotations import PHASES
 from anatomy.traces.rank.decomposition import CATEGORIES
 from anatomy.traces.rank.queueing import UNKNOWN
-from anatomy.traces.rank.record import Columns, RankRecord
+from anatomy.traces.rank.record import RankRecord
 
-Tables = dict[str, pd.DataFrame]
+Tables = dict[str, dict[str, np.ndarray | Named]]
 Facts = dict[str, Any]
 
 
@@ -37,29 +37,32 @@ def combine(
     """
     notes = [*notes, *(f"rank {rank}: {note}" for rank, record in records.items() for note in record.notes)]
     records = common_steps(records, notes)
-    matched, match_notes = match_collectives(
+    rows, match_notes = match_collectives(
         {rank: record.collectives for rank, record in records.items()}, range(world_size)
     )
-    clocks, clock_notes = estimate_clocks(matched, records, recorded_clocks)
+    clocks, clock_notes = estimate_clocks(rows, records, recorded_clocks)
     offsets = applied_offsets(clocks)
-    matched = add_bandwidths(split_waiting(matched, offsets))
-    notes += match_notes + clock_notes + impossible_notes(matched)
+    rows = add_bandwidths(split_waiting(rows, offsets))
+    notes += match_notes + clock_notes + impossible_notes(rows)
     states = {
-        rank: split(record.communicating, matched[matched["rank"] == rank], record.gpu)
+        rank: split(record.communicating, take(rows, rows["rank"] == rank), record.gpu)
         for rank, record in records.items()
     }
-    tables = dict(zip(("steps", "phases"), time_tables(records, states), strict=True))
-    tables |= {name: _stacked(records, name) for name in ("operators", "queueing", "idle")}
-    tables["queueing"] = tables["queueing"].astype("Int64").mask(tables["queueing"] == UNKNOWN)
-    tables["intervals"] = _intervals(records)
-    tables["clocks"] = clocks
-    tables["collectives"] = matched.assign(
-        group_size=matched["group_size"].fillna(world_size), phase=_named(matched["phase"], PHASES)
-    )
-    stretches = pd.DataFrame(_in_words(_stacked(records, "stretches")))
-    tables["critical_path"] = critical_path(stretches, tables["collectives"], offsets)
-    facts = _facts(records, tables, world_size, notes)
-    tables["steps"] = tables["steps"].assign(trace_kind=facts["trace_kind"], annotated=facts["steps_annotated"])
+    steps, phases = time_tables(records, states)
+    operators = _stacked(records, "operators")
+    facts = _facts(records, rows, operators, world_size, notes)
+    tables = {
+        "steps": steps | _kind_of_steps(facts, len(steps["rank"])),
+        "phases": phases,
+        # A group of unstated size is taken for all of the job.
+        "collectives": rows | {"group_size": np.where(rows["group_size"] == MISSING, world_size, rows["group_size"])},
+        "clocks": clocks,
+        "operators": operators,
+        "queueing": _with_missing(_stacked(records, "queueing")),
+        "idle": _stacked(records, "idle"),
+        "intervals": _intervals(records),
+        "critical_path": critical_path(_stacked(records, "stretches"), rows, offsets),
+    }
     return records, tables, facts, offsets
 
 
@@ -116,47 +119,42 @@ def _cut(record: RankRecord, steps: set[int]) -> RankRecord:
     return replace(record, steps=kept, **cut)
 
 
-def _intervals(records: Mapping[int, RankRecord]) -> pd.DataFrame:
+def _kind_of_steps(facts: Facts, num_steps: int) -> dict[str, np.ndarray | Named]:
+    """What the rows of `steps` say of the job that they are from."""
+    kind = Named(np.zeros(num_steps, dtype=np.int8), (facts["trace_kind"],))
+    return {"trace_kind": kind, "annotated": np.full(num_steps, facts["steps_annotated"])}
+
+
+def _with_missing(columns: Columns) -> Columns:
+    """Columns in which what a rank's record has as `UNKNOWN` is `MISSING`."""
+    return {name: np.where(column == UNKNOWN, MISSING, column) for name, column in columns.items()}
+
+
+def _intervals(records: Mapping[int, RankRecord]) -> dict[str, np.ndarray | Named]:
     streams = tuple(dict.fromkeys(name for record in records.values() for name in record.streams))
     place = {name: code for code, name in enumerate(streams)}
-    codes = [np.array([place[name] for name in record.streams], dtype=np.int16) for record in records.values()]
-    parts = [
-        record.intervals
-        | {
-            "stream": code[record.intervals["stream"]],
-            "rank": np.full(len(record.intervals["step"]), rank, dtype=np.int32),
-        }
-        for (rank, record), code in zip(records.items(), codes, strict=True)
-    ]
-    # The one table with millions of rows: its columns are put together once and not copied again.
-    columns = (
-        parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    )
-    return pd.DataFrame(_in_words(columns, streams), copy=False)
-
-
-def _in_words(columns: Columns, streams: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Columns with the names of categories, phases and streams in place of their codes."""
+    parts = []
+    for rank, record in records.items():
+        codes = np.array([place[name] for name in record.streams], dtype=np.int16)
+        own = record.intervals
+        parts.append(own | {"stream": codes[own["stream"]], "rank": np.full(len(own["step"]), rank, dtype=np.int32)})
+    columns = concatenated(parts)
     names = {"category": CATEGORIES, "phase": PHASES, "stream": streams}
-    return {name: _named(values, names[name]) if name in names else values for name, values in columns.items()}
+    return columns | {name: Named(columns[name], words) for name, words in names.items()}
 
 
-def _stacked(records: Mapping[int, RankRecord], table: str) -> pd.DataFrame:
+def _stacked(records: Mapping[int, RankRecord], table: str) -> Columns:
     """One table of all records, with a column rank."""
-    return _concat(records, lambda _, record: getattr(record, table))
+    parts = []
+    for rank, record in records.items():
+        own = getattr(record, table)
+        parts.append(own | {"rank": np.full(len(own["step"]), rank)})
+    return concatenated(parts)
 
 
-def _concat(records: Mapping[int, RankRecord], columns: Callable[[int, RankRecord], Columns]) -> pd.DataFrame:
-    parts = [pd.DataFrame(columns(rank, record)).assign(rank=rank) for rank, record in records.items()]
-    return pd.concat(parts, ignore_index=True)
-
-
-def _named(codes: Any, names: tuple[str, ...]) -> pd.Categorical:
-    """Names in place of codes, without a string per row."""
-    return pd.Categorical.from_codes(np.asarray(codes), categories=list(names))
-
-
-def _facts(records: Mapping[int, RankRecord], tables: Tables, world_size: int, notes: list[str]) -> Facts:
+def _facts(
+    records: Mapping[int, RankRecord], rows: Columns, operators: Columns, world_size: int, notes: list[str]
+) -> Facts:
     """What the manifest says about the job; adds to `notes` what holds for its kind."""
     gpu = any(record.gpu for record in records.values())
     nccl = any(record.nccl for record in records.values())
@@ -169,18 +167,17 @@ def _facts(records: Mapping[int, RankRecord], tables: Tables, world_size: int, n
     elif not all(record.gpu for record in records.values()):
         without = ", ".join(str(rank) for rank, record in records.items() if not record.gpu)
         notes.append(f"rank {without}: no work on a GPU, though other ranks do some; taken apart as one without a GPU")
-    operators = tables["operators"]
-    unclassified = operators.loc[operators["category"] == Category.UNCLASSIFIED, "self_ns"].sum()
+    unclassified = operators["self_ns"][operators["category"] == Category.UNCLASSIFIED].sum()
     total = operators["self_ns"].sum()
     return {
         "trace_kind": kind,
         "ranks": list(records),
         "missing_ranks": sorted(set(range(world_size)) - set(records)),
         "world_size": world_size,
-        "num_steps": int(tables["steps"]["step"].nunique()),
+        "num_steps": len({step for record in records.values() for step in record.steps}),
         "steps_annotated": all(record.annotated for record in records.values()),
         "unclassified_share": float(unclassified / total) if total else None,
-        "unmatched_share": unmatched_share(tables["collectives"]),
+        "unmatched_share": unmatched_share(rows),
         "files": {str(rank): record.path.name for rank, record in records.items()},
         "notes": notes,
     }

@@ -24,60 +24,73 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import pandas as pd
 
-from anatomy.traces.job.dependencies import NONE, Graph, RankStep, build, take
-from anatomy.traces.job.matching import SYNCHRONISING
+from anatomy.traces.columns import MISSING, Columns, concatenated, take
+from anatomy.traces.job.dependencies import NONE, Graph, RankStep, build
+from anatomy.traces.job.matching import is_synchronising
 from anatomy.traces.job.slack import Run, slack_of
-from anatomy.traces.rank.record import Columns
+from anatomy.traces.rank.annotations import PHASES
+from anatomy.traces.rank.decomposition import CATEGORIES, COMMUNICATION
 
-COMMUNICATION = "communication"
 COLUMNS = {
-    "step": "int64",
-    "place": "int64",
-    "rank": "int64",
-    "element": "object",
-    "phase": "object",
-    "category": "object",
-    "collective": "Int64",
-    "start_ns": "int64",
-    "end_ns": "int64",
-    "length_ns": "int64",
-    "slack_to_next_ns": "int64",
+    "step": np.int64,
+    "place": np.int64,
+    "rank": np.int64,
+    "element": object,
+    "phase": np.int64,
+    "category": np.int64,
+    "collective": np.int64,
+    "start_ns": np.int64,
+    "end_ns": np.int64,
+    "length_ns": np.int64,
+    "slack_to_next_ns": np.int64,
 }
 
+KINDS = len(CATEGORIES) * len(PHASES)
+"""A category and a phase as one number: the category times the number of phases, and the phase."""
 
-def critical_path(intervals: pd.DataFrame, collectives: pd.DataFrame, offsets: Mapping[int, int]) -> pd.DataFrame:
+
+def critical_path(stretches: Columns, collectives: Columns, offsets: Mapping[int, int]) -> Columns:
     """The critical path of every step, element by element in order of time.
 
-    `intervals` are those of whole ranks: rank, step, start_ns, end_ns, category, phase, without gap or overlap in a
-    step. `collectives` are rows of `match_collectives`: collective, rank, step, kind, phase, start_ns, end_ns, matched.
-    Times are by each rank's own clock, from which `offsets` [rank, ns] are taken; a rank without one keeps its clock.
+    `stretches` are of whole ranks: rank, step, start_ns, end_ns, category, phase, without gap or overlap in a step.
+    `collectives` are rows of `match_collectives`: collective, rank, step, kind, phase, start_ns, end_ns, matched. Times
+    are by each rank's own clock, from which `offsets` [rank, ns] are taken; a rank without one keeps its clock. Phases
+    and categories are indices into `PHASES` and `CATEGORIES`, here and in the result.
 
-    Columns of the result: step, place (0.. in the step), rank, element (`phase`: work of one rank in one phase;
-    `transfer`: a collective from its last arrival to its end on the rank that goes on from there), phase, category (the
-    one that fills most of the element), collective (Int64, of a transfer), start_ns, end_ns (common clock), length_ns,
-    slack_to_next_ns.
+    Columns of the result, int64 but for element: step, place (0.. in the step), rank, element (object; `phase`: work of
+    one rank in one phase; `transfer`: a collective from its last arrival to its end on the rank that goes on from
+    there), phase, category (the one that fills most of the element, of equal ones the first), collective (of a
+    transfer, else `MISSING`), start_ns, end_ns (common clock), length_ns, slack_to_next_ns.
 
         element   rank  phase     start_ns  end_ns  slack_to_next_ns
         phase     1     backward         0     700               200
         transfer  0     sync           700     800               100
         phase     0     optimize       800     850                50
     """
-    pieces, names = _pieces(intervals, offsets)
+    pieces = _pieces(stretches, offsets)
     rows = _matched(collectives, offsets)
-    phase_of, _ = pd.factorize(names["phase"])
     paths = []
     for step in np.unique(pieces["step"]).tolist():
-        ranks = list(_ranks(_of_step(pieces, step), names))
+        ranks = list(_ranks(_of_step(pieces, step)))
         place = {rank.rank: number for number, rank in enumerate(ranks)}
         own = _of_step(rows, step)
         own["rank"] = np.array([place.get(rank, NONE) for rank in own["rank"].tolist()], dtype=np.int64)
-        path = _path_of_step(ranks, take(own, own["rank"] != NONE), phase_of)
+        path = _path_of_step(ranks, take(own, own["rank"] != NONE))
         path["rank"] = np.array([rank.rank for rank in ranks])[path["rank"]]
         count = len(path["rank"])
         paths.append(path | {"step": np.full(count, step), "place": np.arange(count)})
-    return _described(paths, names, collectives)
+    return _described(paths, collectives)
+
+
+def on_common_clock(rows: Columns, offsets: Mapping[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """start_ns and end_ns of rows [n] less the offset of their rank; where a rank has none, as they are."""
+    starts, ends = rows["start_ns"], rows["end_ns"]
+    if not any(offsets.values()):
+        return starts, ends
+    ranks, place = np.unique(rows["rank"], return_inverse=True)
+    shift = np.array([offsets.get(rank, 0) for rank in ranks.tolist()], dtype=np.int64)[place]
+    return starts - shift, ends - shift
 
 
 def _of_step(rows: Columns, step: int) -> Columns:
@@ -85,60 +98,48 @@ def _of_step(rows: Columns, step: int) -> Columns:
     return take(rows, slice(*np.searchsorted(rows["step"], [step, step + 1])))
 
 
-def _pieces(intervals: pd.DataFrame, offsets: Mapping[int, int]) -> tuple[Columns, pd.DataFrame]:
-    """Intervals on the common clock, by step, rank and time, and the category and phase that each `kind` stands for.
+def _pieces(stretches: Columns, offsets: Mapping[int, int]) -> Columns:
+    """Stretches on the common clock, by step, rank and time; neighbours of one category and phase are merged.
 
-    Neighbours of one category and phase are merged. Columns: step, rank, start, end, kind.
+    Columns, int64: step, rank, start, end, kind (category and phase as one number, see `KINDS`).
     """
-    rank, step = intervals["rank"].to_numpy(dtype=np.int64), intervals["step"].to_numpy(dtype=np.int64)
-    shift = _shift(rank, offsets)
-    start, end = (intervals[name].to_numpy(dtype=np.int64) - shift for name in ("start_ns", "end_ns"))
-    category, categories = pd.factorize(intervals["category"])
-    phase, phases = pd.factorize(intervals["phase"])
-    kind = category * len(phases) + phase
-    order = np.lexsort([start, rank, step])
-    order = order[(end > start)[order]]
-    columns = take({"step": step, "rank": rank, "start": start, "end": end, "kind": kind}, order)
-    differs = [columns[name][1:] != columns[name][:-1] for name in ("rank", "step", "kind")]
-    first = np.append(True, np.any([*differs, columns["start"][1:] != columns["end"][:-1]], axis=0))
-    first = np.flatnonzero(first[: len(order)])
-    last = np.append(first[1:], len(order))[: len(first)] - 1
-    names = pd.DataFrame([(one, other) for one in categories for other in phases], columns=["category", "phase"])
-    return take(columns, first) | {"end": columns["end"][last]}, names.astype(object)
+    start, end = on_common_clock(stretches, offsets)
+    kind = stretches["category"].astype(np.int64) * len(PHASES) + stretches["phase"]
+    columns = {"step": stretches["step"], "rank": stretches["rank"], "start": start, "end": end, "kind": kind}
+    order = np.lexsort([start, stretches["rank"], stretches["step"]])
+    columns = take(columns, order[(end > start)[order]])
+    differs = columns["start"][1:] != columns["end"][:-1]
+    for name in ("rank", "step", "kind"):
+        differs |= columns[name][1:] != columns[name][:-1]
+    count = len(columns["start"])
+    first = np.flatnonzero(np.append(True, differs)[:count])
+    return take(columns, first) | {"end": columns["end"][np.append(first[1:], count)[: len(first)] - 1]}
 
 
-def _shift(ranks: np.ndarray, offsets: Mapping[int, int]) -> np.ndarray:
-    """What to take from the times of each row of a rank, 0 where its clock is not known to differ, int64 [n]."""
-    every, place = np.unique(ranks, return_inverse=True)
-    known = [offsets.get(rank, 0) for rank in every.tolist()]
-    return np.array([0 if pd.isna(offset) else offset for offset in known], dtype=np.int64)[place]
-
-
-def _matched(collectives: pd.DataFrame, offsets: Mapping[int, int]) -> Columns:
+def _matched(collectives: Columns, offsets: Mapping[int, int]) -> Columns:
     """The matched ones of `collectives` on the common clock, by step, with the place of each in it as `row`."""
-    chosen = np.flatnonzero(collectives["matched"].to_numpy(dtype=bool))
-    rows = collectives.iloc[chosen]
-    names = ("collective", "rank", "step", "start_ns", "end_ns")
-    result = {name: rows[name].to_numpy(dtype=np.int64) for name in names}
-    shift = _shift(result["rank"], offsets)
-    result |= {name: result[name] - shift for name in ("start_ns", "end_ns")}
-    result |= {"synchronising": rows["kind"].isin(SYNCHRONISING).to_numpy(), "row": chosen}
-    return take(result, np.argsort(result["step"], kind="stable"))
+    chosen = np.flatnonzero(collectives["matched"])
+    rows = take(
+        {name: collectives[name] for name in ("collective", "rank", "step", "start_ns", "end_ns", "kind")}, chosen
+    )
+    starts, ends = on_common_clock(rows, offsets)
+    rows |= {"start_ns": starts, "end_ns": ends, "synchronising": is_synchronising(rows.pop("kind")), "row": chosen}
+    return take(rows, np.argsort(rows["step"], kind="stable"))
 
 
-def _ranks(pieces: Columns, names: pd.DataFrame) -> Iterator[RankStep]:
+def _ranks(pieces: Columns) -> Iterator[RankStep]:
     """The ranks of one step, ascending."""
-    communicates = (names["category"] == COMMUNICATION).to_numpy()
+    communicates = pieces["kind"] // len(PHASES) == COMMUNICATION
     ranks, first = np.unique(pieces["rank"], return_index=True)
     for rank, begin, end in zip(ranks.tolist(), first, [*first[1:], len(pieces["rank"])], strict=True):
         starts, ends, kinds = (pieces[name][begin:end] for name in ("start", "end", "kind"))
-        edges = np.diff(np.concatenate([[False], communicates[kinds], [False]]).astype(np.int8))
+        edges = np.diff(np.concatenate([[False], communicates[begin:end], [False]]).astype(np.int8))
         stretches = np.column_stack([starts[np.flatnonzero(edges == 1)], ends[np.flatnonzero(edges == -1) - 1]])
         yield RankStep(rank, starts, ends, kinds, stretches)
 
 
-def _path_of_step(ranks: list[RankStep], collectives: Columns, phase_of: np.ndarray) -> Columns:
-    """The path of one step; `phase_of` is the phase of each kind, as a number.
+def _path_of_step(ranks: list[RankStep], collectives: Columns) -> Columns:
+    """The path of one step.
 
     Columns: rank (place in `ranks`), start, end, kind (`NONE` for a transfer); gather (node), row (of the collectives)
     and collective (`NONE` for work); slack.
@@ -154,20 +155,20 @@ def _path_of_step(ranks: list[RankStep], collectives: Columns, phase_of: np.ndar
     path = {name: np.concatenate([work[name], transfers[name]]) for name in work}
     path = take(path, np.argsort(path["start"]))
     assert (path["start"][1:] == path["end"][:-1]).all(), "the critical path has a gap"
-    path = _elements(path, phase_of)
+    path = _elements(path)
     path["slack"] = slack_of(graph, path, runs)
     by = shift[path["rank"]]
     return path | {"start": path["start"] + by, "end": path["end"] + by}
 
 
-def _elements(path: Columns, phase_of: np.ndarray) -> Columns:
+def _elements(path: Columns) -> Columns:
     """The pieces of a path, those of one rank's work in one phase that follow each other as one of the kind that fills
     most of it."""
-    transfer, phase = path["kind"] == NONE, phase_of[path["kind"]]
+    transfer, phase = path["kind"] == NONE, path["kind"] % len(PHASES)
     goes_on = ~transfer[1:] & ~transfer[:-1] & (phase[1:] == phase[:-1])
     begins = np.append(True, ~goes_on)
     first, element = np.flatnonzero(begins), np.cumsum(begins) - 1
-    spent = np.zeros((len(first), len(phase_of) + 1), dtype=np.int64)
+    spent = np.zeros((len(first), KINDS + 1), dtype=np.int64)
     np.add.at(spent, (element, path["kind"]), path["end"] - path["start"])
     # The last column is that of NONE.
     kind = np.where(transfer[first], NONE, np.argmax(spent[:, :-1], axis=1))
@@ -222,25 +223,24 @@ def _work(ranks: list[RankStep], runs: list[Run]) -> Columns:
     return pieces | dict.fromkeys(("gather", "row", "collective"), np.full(len(pieces["rank"]), NONE))
 
 
-def _described(paths: list[Columns], names: pd.DataFrame, collectives: pd.DataFrame) -> pd.DataFrame:
-    """The paths of all steps in words."""
-    path = {name: np.concatenate([path[name] for path in paths]) for name in (paths[0] if paths else ())}
+def _described(paths: list[Columns], collectives: Columns) -> Columns:
+    """The paths of all steps as the columns of the result."""
     if not paths:
-        return pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)
+        return {name: np.empty(0, dtype=dtype) for name, dtype in COLUMNS.items()}
+    path = concatenated(paths)
     transfer = path["kind"] == NONE
-    phase, category = (names[name].to_numpy()[path["kind"]] for name in ("phase", "category"))
-    phase[transfer] = collectives["phase"].to_numpy()[path["row"][transfer]]
+    category, phase = np.divmod(path["kind"], len(PHASES))
+    phase[transfer] = collectives["phase"][path["row"][transfer]]
     category[transfer] = COMMUNICATION
     described = {
         "element": np.where(transfer, "transfer", "phase"),
         "phase": phase,
         "category": category,
-        "collective": pd.array(path["collective"], dtype="Int64"),
+        "collective": np.where(transfer, path["collective"], MISSING),
         "start_ns": path["start"],
         "end_ns": path["end"],
         "length_ns": path["end"] - path["start"],
         "slack_to_next_ns": path["slack"],
     }
-    table = pd.DataFrame({"step": path["step"], "place": path["place"], "rank": path["rank"]} | described)
-    table["collective"] = table["collective"].mask(~transfer)
-    return table[list(COLUMNS)].astype(COLUMNS)
+    columns = {"step": path["step"], "place": path["place"], "rank": path["rank"]} | described
+    return {name: columns[name].astype(dtype, copy=False) for name, dtype in COLUMNS.items()}

@@ -29,17 +29,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anatomy.traces.rank.record import Columns
+from anatomy.traces.columns import Columns, take
 
 NEVER = -(1 << 60)
 """In place of a time: there is no such path."""
 NONE = -1
 """In place of a number."""
-
-
-def take(columns: Columns, rows: np.ndarray) -> Columns:
-    """Some rows of a table, by number or as bool [n]."""
-    return {name: values[rows] for name, values in columns.items()}
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from anatomy.traces.columns import Columns
 from anatomy.traces.job.dependencies import NEVER, NONE, Graph
-from anatomy.traces.rank.record import Columns
 
 Run = tuple[int, int, int]
 """Rank (place in the graph), start and end of work on the path."""

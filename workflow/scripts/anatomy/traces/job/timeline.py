@@ -11,24 +11,27 @@ the longest are shown. The file says what was merged or left out.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from anatomy.traces.job.pieces import Pieces, coarsened, pieces_of
-from anatomy.traces.job.trace_events import TraceEvents, Track, described, lay, with_number
+from anatomy.traces.columns import MISSING, Columns, Named, concatenated, take
+from anatomy.traces.job.collective_slices import add_arrows, add_collectives
+from anatomy.traces.job.critical_path import on_common_clock
+from anatomy.traces.job.pieces import Pieces, pieces_of
+from anatomy.traces.job.trace_events import TraceEvents, Track, described, lanes_of, lay, with_number
 from anatomy.traces.rank.annotations import PHASES
+from anatomy.traces.rank.decomposition import CATEGORIES
 from anatomy.traces.rank.record import RankRecord
+from anatomy.traces.rank.summaries import WHOLE_RANK
 
 MOST_PIECES = 100_000
 MOST_ANNOTATIONS = 20_000
-
-WHOLE_RANK = "rank"
 
 KINDS = {"cuda-nccl": "GPU and NCCL", "cuda": "GPU", "cpu-gloo": "CPU and Gloo", "cpu": "CPU"}
 
@@ -42,25 +45,23 @@ COLOURS = {
 }
 """What chrome://tracing calls the colours of the categories; ui.perfetto.dev chooses its own."""
 
-WAITING = described("waiting", "terrible")
-TRANSFER = described("transfer", "good")
-
 Offsets = Mapping[int, int]
 
 
 def write_timeline(
     path: Path,
     records: Mapping[int, RankRecord],
-    tables: Mapping[str, pd.DataFrame],
+    tables: Mapping[str, Mapping[str, Any]],
     offsets: Offsets,
     facts: Mapping[str, Any],
 ) -> None:
     """Write the timeline of a job; the same job always gives the same bytes.
 
-    `records` have the phases of each rank; `tables` are steps, collectives, intervals and critical_path as described in
-    `anatomy.traces.tables`, and clocks where there are any. `offsets` is what to take from each rank's times, in ns, to
-    have them on the reference rank's clock, on which the critical path is already; a rank without one is shown by its
-    own clock, and the file says so. `facts` are the manifest's.
+    `records` have the phases of each rank; `tables` are columns: steps, collectives, intervals and critical_path as
+    described in `anatomy.traces.tables`, and clocks where there are any. Category, phase and stream of intervals are
+    `Named`; elsewhere categories and phases are indices into `CATEGORIES` and `PHASES`. `offsets` is what to take from
+    each rank's times, in ns, to have them on the reference rank's clock, on which the critical path is already; a rank
+    without one is shown by its own clock, and the file says so. `facts` are the manifest's.
     """
     highest = max(records)
     events = TraceEvents(processes=highest + 2)
@@ -68,17 +69,19 @@ def write_timeline(
     phases = _Longest.of(_phases(records), offsets, "phases")
     collectives = _Longest.of(tables["collectives"], offsets, "pieces of communication")
     critical = _Longest.of(tables["critical_path"], {}, "elements of the critical path")
-    _add_critical_path(events, critical.rows, tables["collectives"], highest + 1)
+    _add_critical_path(events, critical.by_rank, tables["collectives"], highest + 1)
     unknown = _unknown_clocks(records, tables, offsets)
-    bound: list[_Bound] = []
+    halves: list[tuple[Track, Columns]] = []
     for place, rank in enumerate(sorted(records)):
         events.process(rank, f"rank {rank}", place, "by its own clock: offset unknown" if rank in unknown else None)
         _add_steps(events, tables["steps"], rank, offsets)
-        _add_phases(events, phases.of_rank(rank), rank)
+        if rank in phases.by_rank:
+            _add_phases(events, phases.by_rank[rank], rank)
         activity.add(events, rank, whole_rank=True)
-        bound += _add_collectives(events, collectives.of_rank(rank), rank)
+        if rank in collectives.by_rank:
+            halves += add_collectives(events, collectives.by_rank[rank], rank)
         activity.add(events, rank, whole_rank=False)
-    _add_arrows(events, bound)
+    add_arrows(events, halves)
     about = {
         "kind": KINDS.get(str(facts.get("trace_kind")), "unknown"),
         "clock_offsets_ns": {str(rank): offsets.get(rank) for rank in sorted(records)},
@@ -89,58 +92,67 @@ def write_timeline(
 
 @dataclass(frozen=True)
 class _Activity:
-    """What ranks and streams did: pieces, the rank and stream of each track, and what each piece says of itself."""
+    """What ranks and streams did.
 
+    streams: of each rank, the name and the number of the track of each stream, in the order in which they are shown
+    pieces: the pieces of all tracks; bounds: where those of each track begin and end [tracks + 1]
+    labels: the category and phase that each label of a piece stands for
+    """
+
+    streams: dict[int, list[tuple[str, int]]]
     pieces: Pieces
-    tracks: list[tuple[int, str]]
-    texts: list[str]
-    text: np.ndarray
+    bounds: np.ndarray
+    labels: list[tuple[str, str]]
     note: str | None
 
     @classmethod
-    def of(cls, intervals: pd.DataFrame, offsets: Offsets) -> "_Activity":
+    def of(cls, intervals: Mapping[str, Any], offsets: Offsets) -> "_Activity":
         """Merge short neighbours where there are more than `MOST_PIECES`."""
-        track, tracks = _pairs(intervals["rank"], intervals["stream"])
-        label, labels = _pairs(intervals["category"], intervals["phase"])
-        starts, ends = _corrected(intervals, offsets)
-        pieces, cell_ns = coarsened(pieces_of(track, label, starts, ends), MOST_PIECES)
-        shown, text = np.unique(pieces.label + len(labels) * pieces.count, return_inverse=True)
-        texts = []
-        for count, code in (divmod(value, len(labels)) for value in shown.tolist()):
-            category, phase = labels[code]
-            merged = {"merged": count} if count > 1 else {}
-            texts.append(described(category, COLOURS.get(category), {"phase": phase} | merged))
+        track, tracks = _tracks(intervals["rank"], intervals["stream"])
+        category, phase = intervals["category"], intervals["phase"]
+        label = category.codes.astype(np.int16) * len(phase.names) + phase.codes
+        work = {"track": track, "label": label, "start_ns": intervals["start_ns"], "end_ns": intervals["end_ns"]}
+        shift_ns = np.array([offsets.get(rank, 0) for rank, _ in tracks], dtype=np.int64)
+        pieces, cell_ns = pieces_of(work, shift_ns, MOST_PIECES)
+        streams: dict[int, list[tuple[str, int]]] = {}
+        for number, (rank, stream) in sorted(enumerate(tracks), key=lambda item: _natural(item[1][1])):
+            streams.setdefault(rank, []).append((stream, number))
+        bounds = np.searchsorted(pieces.track, np.arange(len(tracks) + 1, dtype=pieces.track.dtype))
+        labels = [(one, other) for one in category.names for other in phase.names]
         note = None if cell_ns is None else f"activity shorter than {cell_ns // 1000} us is merged with its neighbours"
-        return cls(pieces, tracks, texts, text, note)
+        return cls(streams, pieces, bounds, labels, note)
 
     def add(self, events: TraceEvents, rank: int, whole_rank: bool) -> None:
         """Add the track of a rank as a whole, or else one for each of its streams, and more where its work overlaps."""
-        chosen = [
-            (_natural(stream), index)
-            for index, (owner, stream) in enumerate(self.tracks)
-            if owner == rank and (stream == WHOLE_RANK) == whole_rank
-        ]
-        for _, index in sorted(chosen):
-            first, last = np.searchsorted(self.pieces.track, [index, index + 1])
-            starts, ends = self.pieces.start_ns[first:last], self.pieces.end_ns[first:last]
-            used, which = np.unique(self.text[first:last], return_inverse=True)
-            texts = [self.texts[text] for text in used.tolist()]
-            for on in _lanes(starts, ends):
-                track = events.track(rank, "activity" if whole_rank else self.tracks[index][1])
+        for stream, number in self.streams.get(rank, ()):
+            if (stream == WHOLE_RANK) != whole_rank:
+                continue
+            own = slice(*self.bounds[number : number + 2])
+            starts, ends = self.pieces.start_ns[own], self.pieces.end_ns[own]
+            shown, which = np.unique(
+                self.pieces.count[own] * len(self.labels) + self.pieces.label[own], return_inverse=True
+            )
+            texts = [self._text(*divmod(value, len(self.labels))) for value in shown.tolist()]
+            for on in lanes_of(starts, ends):
+                track = events.track(rank, "activity" if whole_rank else stream)
                 events.slices(track, starts[on], ends[on], texts, which[on])
+
+    def _text(self, count: int, label: int) -> str:
+        category, phase = self.labels[label]
+        return described(category, COLOURS.get(category), {"phase": phase} | ({"merged": count} if count > 1 else {}))
 
 
 @dataclass(frozen=True)
 class _Longest:
-    """At most `MOST_ANNOTATIONS` rows on the common clock, each of some length, in the order in which `lay` needs them;
-    and what to say where there were more."""
+    """At most `MOST_ANNOTATIONS` rows on the common clock, each of some length, by rank in the order in which `lay`
+    needs them; and what to say where there were more."""
 
-    rows: pd.DataFrame
+    by_rank: dict[int, Columns]
     note: str | None
 
     @classmethod
-    def of(cls, rows: pd.DataFrame, offsets: Offsets, what: str) -> "_Longest":
-        starts, ends = _corrected(rows, offsets)
+    def of(cls, rows: Columns, offsets: Offsets, what: str) -> "_Longest":
+        starts, ends = on_common_clock(rows, offsets)
         order = np.lexsort([-ends, starts])
         order = order[ends[order] > starts[order]]
         note = None
@@ -148,136 +160,74 @@ class _Longest:
             note = f"of {len(order)} {what} the longest {MOST_ANNOTATIONS} are shown"
             by_length = np.argsort((starts - ends)[order], kind="stable")
             order = order[np.sort(by_length[:MOST_ANNOTATIONS])]
-        return cls(rows.assign(start_ns=starts, end_ns=ends).iloc[order], note)
-
-    def of_rank(self, rank: int) -> pd.DataFrame:
-        return self.rows[self.rows["rank"] == rank]
-
-
-@dataclass(frozen=True)
-class _Bound:
-    """The transfer of a matched collective on one rank, to which an arrow can be bound."""
-
-    collective: int
-    rank: int
-    straggler: int
-    track: Track
-    start_ns: int
-    inside_ns: int
+        order = order[np.argsort(rows["rank"][order], kind="stable")]
+        chosen = take({**rows, "start_ns": starts, "end_ns": ends}, order)
+        ranks, first = np.unique(chosen["rank"], return_index=True)
+        bounds = pairwise([*first.tolist(), len(order)])
+        return cls({rank: take(chosen, slice(*rows)) for rank, rows in zip(ranks.tolist(), bounds, strict=True)}, note)
 
 
-def _phases(records: Mapping[int, RankRecord]) -> pd.DataFrame:
-    return pd.concat([pd.DataFrame(record.phases).assign(rank=rank) for rank, record in records.items()])
+def _tracks(rank: np.ndarray, stream: Named) -> tuple[np.ndarray, list[tuple[int, str]]]:
+    """The track of each row, int32 [n], numbered as they come; and the rank and stream of each track."""
+    differs = (rank[1:] != rank[:-1]) | (stream.codes[1:] != stream.codes[:-1])
+    begins = np.flatnonzero(np.append(True, differs)[: len(rank)])
+    code = rank[begins].astype(np.int64) * len(stream.names) + stream.codes[begins]
+    _, first, place = np.unique(code, return_index=True, return_inverse=True)
+    number = np.argsort(np.argsort(first)).astype(np.int32)[place]
+    tracks = [divmod(value, len(stream.names)) for value in code[np.sort(first)].tolist()]
+    track = np.repeat(number, np.diff(np.append(begins, len(rank))))
+    return track, [(owner, stream.names[index]) for owner, index in tracks]
 
 
-def _add_steps(events: TraceEvents, steps: pd.DataFrame, rank: int, offsets: Offsets) -> None:
-    own = steps[steps["rank"] == rank].sort_values("start_ns")
-    starts = own["start_ns"].to_numpy(np.int64) - offsets.get(rank, 0)
-    texts = [described(f"step {step}") for step in own["step"]]
-    events.slices(events.track(rank, "steps"), starts, starts + own["wall_ns"].to_numpy(np.int64), texts)
+def _phases(records: Mapping[int, RankRecord]) -> Columns:
+    names = ("phase", "start_ns", "end_ns")
+    parts = [{name: record.phases[name] for name in names} for record in records.values()]
+    ranks = [np.full(len(part["phase"]), rank) for rank, part in zip(records, parts, strict=True)]
+    return concatenated(parts) | {"rank": np.concatenate(ranks)}
 
 
-def _add_phases(events: TraceEvents, phases: pd.DataFrame, rank: int) -> None:
-    starts, ends, codes = (phases[name].to_numpy(np.int64) for name in ("start_ns", "end_ns", "phase"))
+def _add_steps(events: TraceEvents, steps: Columns, rank: int, offsets: Offsets) -> None:
+    own = np.flatnonzero(steps["rank"] == rank)
+    own = own[np.argsort(steps["start_ns"][own], kind="stable")]
+    starts = steps["start_ns"][own] - offsets.get(rank, 0)
+    texts = [described(f"step {step}") for step in steps["step"][own].tolist()]
+    events.slices(events.track(rank, "steps"), starts, starts + steps["wall_ns"][own], texts)
+
+
+def _add_phases(events: TraceEvents, phases: Columns, rank: int) -> None:
+    starts, ends, codes = phases["start_ns"], phases["end_ns"], phases["phase"]
     lanes, depths = lay(starts, ends, nested=True)
     texts = [described(phase) for phase in PHASES]
-    for lane in np.unique(lanes):
-        on = lanes == lane
-        events.slices(events.track(rank, "phases"), starts[on], ends[on], texts, codes[on], depths[on])
+    for lane in range(lanes.max() + 1):
+        track = events.track(rank, "phases")
+        for depth in range(depths[lanes == lane].max() + 1):
+            on = (lanes == lane) & (depths == depth)
+            events.slices(track, starts[on], ends[on], texts, codes[on], depth)
 
 
-def _add_collectives(events: TraceEvents, collectives: pd.DataFrame, rank: int) -> list[_Bound]:
-    """The collectives of one rank with their two halves; returns to what arrows can be bound."""
-    starts, ends = collectives["start_ns"].to_numpy(np.int64), collectives["end_ns"].to_numpy(np.int64)
-    known = collectives["wait_ns"].notna().to_numpy(bool)
-    turns = np.clip(starts + collectives["wait_ns"].fillna(0).to_numpy(np.int64), starts, ends)
-    stragglers = collectives["straggler"].fillna(-1).to_numpy(np.int64)
-    numbers, texts = collectives["collective"].to_numpy(np.int64), _collective_texts(collectives)
-    bound = []
-    for on in _lanes(starts, ends):
-        track = events.track(rank, "collectives")
-        events.slices(track, starts[on], ends[on], [texts[index] for index in on.tolist()])
-        waits, moves = on[known[on] & (turns[on] > starts[on])], on[known[on] & (turns[on] < ends[on])]
-        for text, first, last in ((WAITING, starts[waits], turns[waits]), (TRANSFER, turns[moves], ends[moves])):
-            events.slices(track, first, last, [text], np.zeros(len(first), dtype=np.int64), depth=1)
-        # At the instant at which waiting ends, chrome://tracing takes it for still open.
-        inside = np.minimum(turns[moves] + 1, ends[moves] - 1)
-        columns = (column.tolist() for column in (numbers[moves], stragglers[moves], turns[moves], inside))
-        rows = zip(*columns, strict=True)
-        bound += [_Bound(number, rank, straggler, track, turn, within) for number, straggler, turn, within in rows]
-    return bound
-
-
-def _collective_texts(collectives: pd.DataFrame) -> list[str]:
-    """What the slices of collectives say; what is missing is not said."""
-    args = {
-        **{name: collectives[name] for name in ("group", "sequence", "phase", "bytes", "group_size")},
-        "waiting_us": collectives["wait_ns"] / 1000,
-        "transfer_us": collectives["transfer_ns"] / 1000,
-        **{name: collectives[name] for name in ("straggler", "matched_by")},
-        "algorithm_bandwidth_GB_per_s": collectives["algorithm_bandwidth"] / 1e9,
-        "bus_bandwidth_GB_per_s": collectives["bus_bandwidth"] / 1e9,
-    }
-    columns = [column.astype(object).where(column.notna(), None).tolist() for column in args.values()]
-    rows = zip(*columns, strict=True)
-    said = [{name: value for name, value in zip(args, row, strict=True) if value is not None} for row in rows]
-    return [described(kind, args=row) for kind, row in zip(collectives["kind"], said, strict=True)]
-
-
-def _add_arrows(events: TraceEvents, bound: Sequence[_Bound]) -> None:
-    """From where the straggler of a collective arrives to where the others' waiting ends."""
-    last = {item.collective: item for item in bound if item.rank == item.straggler}
-    sources, targets = [], []
-    for item in bound:
-        source = last.get(item.collective)
-        # By clocks that are not well known, a rank may have finished before the last one arrived.
-        if source is not None and source is not item and item.start_ns >= source.start_ns:
-            sources.append((source.track, source.start_ns))
-            targets.append((item.track, item.inside_ns))
-    events.arrows("arrival", sources, targets)
-
-
-def _add_critical_path(events: TraceEvents, path: pd.DataFrame, collectives: pd.DataFrame, process: int) -> None:
+def _add_critical_path(events: TraceEvents, path: Mapping[int, Columns], collectives: Columns, process: int) -> None:
     """A process of its own, above the ranks: of each rank, what of it determined the steps' length."""
-    if path.empty:
+    if not path:
         return
     events.process(process, "critical path", -1)
-    kinds = dict(zip(collectives["collective"], collectives["kind"], strict=True))
-    for rank, own in path.groupby("rank"):
-        kind = own["collective"].map(kinds).astype(object).where(own["element"] == "transfer", None)
-        said = zip(own["category"], own["phase"], kind, own["slack_to_next_ns"], strict=True)
-        texts = [with_number(_element_text(*what), "slack_to_next_us", slack / 1000) for *what, slack in said]
-        starts, ends = own["start_ns"].to_numpy(np.int64), own["end_ns"].to_numpy(np.int64)
-        for on in _lanes(starts, ends):
+    kinds = dict(zip(collectives["collective"].tolist(), collectives["kind"].tolist(), strict=True))
+    names = ("category", "phase", "element", "collective", "slack_to_next_ns")
+    for rank, own in path.items():
+        texts = []
+        for category, phase, element, collective, slack in zip(*(own[name].tolist() for name in names), strict=True):
+            kind = kinds[collective] if element == "transfer" else None
+            texts.append(with_number(_element_text(category, phase, kind), "slack_to_next_us", slack / 1000))
+        starts, ends = own["start_ns"], own["end_ns"]
+        for on in lanes_of(starts, ends):
             track = events.track(process, f"through rank {rank}")
             events.slices(track, starts[on], ends[on], [texts[index] for index in on.tolist()])
 
 
 @cache
-def _element_text(category: str, phase: str, kind: str | None) -> str:
+def _element_text(category: int, phase: int, kind: str | None) -> str:
     """What an element of the critical path says of itself; `kind` is that of the collective of a transfer."""
-    return described(f"{kind}: transfer" if kind else category, COLOURS.get(category), {"phase": phase})
-
-
-def _lanes(starts: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
-    """Which slices go on each of as many tracks as are needed for none to overlap: indices."""
-    lanes, _ = lay(starts, ends, nested=False)
-    return [np.flatnonzero(lanes == lane) for lane in np.unique(lanes)]
-
-
-def _corrected(rows: pd.DataFrame, offsets: Offsets) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and ends of rows on the common clock, int64 [n] each."""
-    codes, ranks = pd.factorize(rows["rank"])
-    offset = np.array([offsets.get(int(rank), 0) for rank in ranks], dtype=np.int64)[codes]
-    return rows["start_ns"].to_numpy(np.int64) - offset, rows["end_ns"].to_numpy(np.int64) - offset
-
-
-def _pairs(first: pd.Series, second: pd.Series) -> tuple[np.ndarray, list[tuple[Any, str]]]:
-    """The distinct pairs of values, and for each row [n] the index of its pair."""
-    (one, firsts), (two, seconds) = pd.factorize(first), pd.factorize(second)
-    pair, distinct = pd.factorize(one.astype(np.int64) * len(seconds) + two)
-    split = (divmod(int(code), len(seconds)) for code in distinct)
-    return pair, [(firsts[left], str(seconds[right])) for left, right in split]
+    name = CATEGORIES[category]
+    return described(f"{kind}: transfer" if kind else name, COLOURS.get(name), {"phase": PHASES[phase]})
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:
@@ -285,12 +235,10 @@ def _natural(name: str) -> list[tuple[bool, int, str]]:
     return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
 
 
-def _unknown_clocks(
-    records: Mapping[int, RankRecord], tables: Mapping[str, pd.DataFrame], offsets: Offsets
-) -> set[int]:
+def _unknown_clocks(records: Mapping[int, RankRecord], tables: Mapping[str, Columns], offsets: Offsets) -> set[int]:
     """Ranks of which nothing says how their clock differs from those of others."""
     unknown = set(records) - set(offsets) if len(records) > 1 else set()
     clocks = tables.get("clocks")
     if clocks is not None:
-        unknown |= set(clocks.loc[clocks["offset_ns"].isna(), "rank"])
+        unknown |= set(clocks["rank"][clocks["offset_ns"] == MISSING].tolist())
     return unknown

@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 
 import numpy as np
-import pandas as pd
 
 from anatomy.phases import PREPARATION
+from anatomy.traces.columns import MISSING, Columns, Named
 from anatomy.traces.job.waiting import STATES
 from anatomy.traces.rank.annotations import PHASES
 from anatomy.traces.rank.decomposition import CATEGORIES, COMMUNICATION, COMPUTE, COPYING, IDLE, OTHER, PREPARING
-from anatomy.traces.rank.record import Columns, RankRecord
+from anatomy.traces.rank.record import RankRecord
 
 EXPOSED, OVERLAPPED = 0, 1
 WAITING, TRANSFER, UNKNOWN = range(len(STATES))
 
 
-def time_tables(records: Mapping[int, RankRecord], states: Mapping[int, Columns]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The tables `steps` and `phases`; phase is its name.
+def time_tables(records: Mapping[int, RankRecord], states: Mapping[int, Columns]) -> tuple[Columns, Columns]:
+    """The tables `steps` and `phases`.
 
     `states` are each rank's pieces of communication split into waiting and transfer. A phase has a row in every step of
     a rank in which it occurs at all.
@@ -36,27 +36,29 @@ def time_tables(records: Mapping[int, RankRecord], states: Mapping[int, Columns]
     for number in records:
         occurs[rank == number] = occurs[rank == number].max(axis=0)
     row, phase = np.nonzero(occurs)
-    phases = {"rank": rank[row], "step": step[row], "phase": np.array(PHASES, dtype=object)[phase]}
+    phases = {"rank": rank[row], "step": step[row], "phase": Named(phase, PHASES)}
     phases |= {"calls": calls[row, phase], "total_ns": spent[row, phase].sum(axis=1)}
     phases |= _own(spent[row, phase])
     within = _communication(spent[row, phase], communication[row, phase], silent[row])
     phases |= {name.replace("_exposed", ""): values for name, values in within.items()}
     check_sums(steps, phases)
-    return pd.DataFrame(steps), pd.DataFrame(phases)
+    return steps, phases
 
 
-def check_sums(steps: Mapping[str, np.ndarray], phases: Mapping[str, np.ndarray]) -> None:
+def check_sums(steps: Columns, phases: Columns) -> None:
     """Assert that the parts of every step add up to its wall time, to the nanosecond, by category and by phase."""
     own = sum(steps[f"{name}_ns"] for name in ("compute", "preparation", "copy", "idle", "other"))
-    exposed = pd.array(steps["comm_exposed_ns"]).to_numpy(np.int64, na_value=0)
+    exposed = np.where(steps["comm_exposed_ns"] == MISSING, 0, steps["comm_exposed_ns"])
     assert (own + exposed == steps["wall_ns"]).all(), "the categories of a step do not add up to its wall time"
     preparation = sum(steps[f"prep_{name}_ns"] for name in PREPARATION)
     assert (preparation == steps["preparation_ns"]).all(), "the phases of preparation do not add up to it"
     for kind in ("comm_exposed", "comm_overlapped"):
-        split = steps[f"{kind}_wait_ns"] + steps[f"{kind}_transfer_ns"]
-        assert (split == steps[f"{kind}_ns"]).all(), f"waiting and transfer do not add up to {kind}_ns"
-    totals = pd.Series(phases["total_ns"]).groupby([phases["rank"], phases["step"]], sort=False).sum()
-    assert (totals.to_numpy() == steps["wall_ns"]).all(), "the phases of a step do not add up to its wall time"
+        wait, transfer = steps[f"{kind}_wait_ns"], steps[f"{kind}_transfer_ns"]
+        split = (wait == MISSING) | (wait + transfer == steps[f"{kind}_ns"])
+        assert split.all(), f"waiting and transfer do not add up to {kind}_ns"
+    starts = np.flatnonzero(np.append(True, np.diff(phases["rank"]) | np.diff(phases["step"])))
+    totals = np.add.reduceat(phases["total_ns"], starts)
+    assert (totals == steps["wall_ns"]).all(), "the phases of a step do not add up to its wall time"
 
 
 def _totals(
@@ -89,16 +91,16 @@ def _own(spent: np.ndarray) -> Columns:
     return {f"{name}_ns": spent[:, category] for name, category in names.items()}
 
 
-def _communication(spent: np.ndarray, states: np.ndarray, silent: np.ndarray) -> dict[str, pd.array]:
-    """Communication from time by category [n, categories] and by state [n, 2, states], nullable.
+def _communication(spent: np.ndarray, states: np.ndarray, silent: np.ndarray) -> Columns:
+    """Communication from time by category [n, categories] and by state [n, 2, states].
 
-    It is missing where a rank is `silent`, bool [n], and its split where any of it is unknown.
+    It is `MISSING` where a rank is `silent`, bool [n], and its split where any of it is unknown.
     """
     assert (states[:, EXPOSED].sum(axis=1) == spent[:, COMMUNICATION]).all(), "exposed communication is not all split"
     result = {}
     for kind, name in ((EXPOSED, "comm_exposed"), (OVERLAPPED, "comm_overlapped")):
         unknown = silent | (states[:, kind, UNKNOWN] > 0)
-        result[f"{name}_ns"] = pd.arrays.IntegerArray(states[:, kind].sum(axis=1), silent.copy())
-        result[f"{name}_wait_ns"] = pd.arrays.IntegerArray(states[:, kind, WAITING].copy(), unknown)
-        result[f"{name}_transfer_ns"] = pd.arrays.IntegerArray(states[:, kind, TRANSFER].copy(), unknown.copy())
+        result[f"{name}_ns"] = np.where(silent, MISSING, states[:, kind].sum(axis=1))
+        result[f"{name}_wait_ns"] = np.where(unknown, MISSING, states[:, kind, WAITING])
+        result[f"{name}_transfer_ns"] = np.where(unknown, MISSING, states[:, kind, TRANSFER])
     return result

@@ -21,13 +21,16 @@ from isal import isal_zlib
 
 END, BEGIN, ARROW = range(3)
 
+ENCODER = msgspec.json.Encoder()
+
 EVENTS_AT_ONCE = 20_000
 """Events turned into text at once: some megabytes."""
 
 GZIP = {"level": 2, "wbits": 31}
 """A gzip stream whose header has neither a name nor a time, so that equal timelines have equal bytes."""
 
-FRACTIONS = tuple(f".{nanoseconds:03d}}}" for nanoseconds in range(1000))
+THREE_DIGITS = np.array([f"{number:03d}" for number in range(1000)] + [str(number) for number in range(1000)], object)
+FRACTIONS = np.array([f".{nanoseconds:03d}}}" for nanoseconds in range(1000)], object)
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Track:
         return f'{{"ph":"{phase}","pid":{self.process},"tid":{self.thread}'
 
 
-def described(name: str, colour: str | None = None, args: Mapping[str, Any] | None = None) -> str:
+def described(name: str, colour: str | None = None, args: Mapping[str, Any] | msgspec.Struct | None = None) -> str:
     """What a slice says of itself, as a piece of JSON. `colour` is one that chrome://tracing has a name for."""
     text = f',"name":{_json(name)}'
     if colour is not None:
@@ -63,21 +66,23 @@ def lay(starts: np.ndarray, ends: np.ndarray, nested: bool) -> tuple[np.ndarray,
     Slices [n] have a length and are sorted by start, of those that start together the longest first. Returns the lane
     and the depth within it of each [n].
     """
-    if not (starts[1:] < ends[:-1]).any():
-        return np.zeros(len(starts), dtype=np.int64), np.zeros(len(starts), dtype=np.int64)
-    lanes: list[int] = []
-    depths: list[int] = []
+    lanes, depths = np.zeros(len(starts), dtype=np.int64), np.zeros(len(starts), dtype=np.int64)
+    alone = np.append(True, starts[1:] >= np.maximum.accumulate(ends[:-1]))
+    rows = np.flatnonzero(~(alone & np.append(alone[1:], True))) if len(starts) else []
+    if len(rows) == 0:
+        return lanes, depths
     open_ends: list[list[int]] = []
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+    found = []
+    for start, end in zip(starts[rows].tolist(), ends[rows].tolist(), strict=True):
         lane = 0
         while lane < len(open_ends) and not _fits(open_ends[lane], start, end, nested):
             lane += 1
         if lane == len(open_ends):
             open_ends.append([])
-        lanes.append(lane)
-        depths.append(len(open_ends[lane]))
+        found.append((lane, len(open_ends[lane])))
         open_ends[lane].append(end)
-    return np.array(lanes, dtype=np.int64), np.array(depths, dtype=np.int64)
+    lanes[rows], depths[rows] = zip(*found, strict=True)
+    return lanes, depths
 
 
 def _fits(open_ends: list[int], start: int, end: int, nested: bool) -> bool:
@@ -85,6 +90,25 @@ def _fits(open_ends: list[int], start: int, end: int, nested: bool) -> bool:
     while open_ends and open_ends[-1] <= start:
         open_ends.pop()
     return not open_ends or (nested and end <= open_ends[-1])
+
+
+def lanes_of(starts: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
+    """Which slices go on each of as many tracks as `lay` needs for none to overlap: indices."""
+    lanes, _ = lay(starts, ends, nested=False)
+    return [np.flatnonzero(lanes == lane) for lane in range(lanes.max(initial=-1) + 1)]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Events [n] that have their place among those of one instant in common: by kind, and then by `place`.
+
+    instants int64, ns; texts: what each says, as an index.
+    """
+
+    kind: int
+    place: int
+    instants: np.ndarray
+    texts: np.ndarray
 
 
 class TraceEvents:
@@ -97,7 +121,7 @@ class TraceEvents:
         self._next_thread = processes
         self._metadata: list[str] = []
         self._texts: list[str] = []
-        self._columns: list[tuple[np.ndarray, ...]] = []
+        self._blocks: list[Block] = []
         self._num_arrows = 0
 
     def process(self, number: int, name: str, place: int, label: str | None = None) -> None:
@@ -123,33 +147,42 @@ class TraceEvents:
         ends: np.ndarray,
         texts: Sequence[str],
         which: np.ndarray | None = None,
-        depth: np.ndarray | int = 0,
+        depth: int = 0,
     ) -> None:
-        """Add slices [n] of some length, which nest in those of the track; `depth` says in how many.
+        """Add slices [n] of some length, which nest in `depth` others of the track.
 
         `texts` are from `described`: one per slice, or those that `which` [n] points to.
         """
         which = np.arange(len(starts)) if which is None else which
-        depth = np.broadcast_to(depth, len(starts))
-        self._add(ends, END, -depth, np.zeros(len(starts), dtype=np.int64), [track.text("E")])
-        self._add(starts, BEGIN, depth, which, [track.text("B") + text for text in texts])
+        self._add(END, -depth, ends, np.zeros(len(starts), dtype=np.int64), [track.text("E")])
+        begin = track.text("B")
+        self._add(BEGIN, depth, starts, which, [begin + text for text in texts])
 
-    def arrows(self, name: str, sources: Sequence[tuple[Track, int]], targets: Sequence[tuple[Track, int]]) -> None:
-        """Add arrows [n], each between the innermost slices of two tracks at an instant of each."""
-        first = self._num_arrows
-        for place, (phase, bound, ends) in enumerate((("s", "", sources), ("f", ',"bp":"e"', targets))):
-            said = f',"cat":"{name}","name":"{name}"{bound},"id":'
-            texts = [f"{track.text(phase)}{said}{number}" for number, (track, _) in enumerate(ends, start=first)]
-            instants = np.array([instant for _, instant in ends], dtype=np.int64)
-            self._add(instants, ARROW, np.full(len(ends), place), np.arange(len(ends)), texts)
-        self._num_arrows += len(sources)
+    def arrows(
+        self,
+        name: str,
+        tracks: Sequence[Track],
+        sources: tuple[np.ndarray, np.ndarray],
+        targets: tuple[np.ndarray, np.ndarray],
+    ) -> None:
+        """Add arrows [n], each between the innermost slices of two tracks at an instant of each.
+
+        Where they begin and end is given as indices into `tracks` [n] and instants [n].
+        """
+        for place, (phase, bound, (which, instants)) in enumerate((("s", "", sources), ("f", ',"bp":"e"', targets))):
+            begins = [f'{track.text(phase)},"cat":"{name}","name":"{name}"{bound},"id":' for track in tracks]
+            texts = [f"{begins[index]}{number}" for number, index in enumerate(which.tolist(), start=self._num_arrows)]
+            self._add(ARROW, place, instants, np.arange(len(texts)), texts)
+        self._num_arrows += len(sources[0])
 
     def write(self, path: Path, about: Mapping[str, Any]) -> None:
         """Write everything, sorted by time, as microseconds since the first start, exact to the nanosecond; `about` and
         that start are put beside the events."""
-        instants, kinds, places, texts = (np.concatenate(column) for column in zip(*self._columns, strict=True))
+        # What is sorted stably by time stays in this order at every instant.
+        blocks = sorted(self._blocks, key=lambda block: (block.kind, block.place))
+        instants, texts = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("instants", "texts"))
         base_ns = int(instants.min())
-        order = np.lexsort([places, kinds, instants])
+        order = np.argsort(instants, kind="stable")
         # As text: JavaScript would round a number of this size.
         about = {**about, "base_time_ns": str(base_ns)}
         compressor = isal_zlib.compressobj(**GZIP)
@@ -161,19 +194,27 @@ class TraceEvents:
             file.write(compressor.compress(b"\n]}\n"))
             file.write(compressor.flush())
 
-    def _add(self, instants: np.ndarray, kind: int, places: np.ndarray, which: np.ndarray, texts: list[str]) -> None:
-        kinds = np.full(len(instants), kind, dtype=np.int8)
-        self._columns.append((instants.astype(np.int64), kinds, places.astype(np.int32), which + len(self._texts)))
-        self._texts += texts
+    def _add(self, kind: int, place: int, instants: np.ndarray, which: np.ndarray, texts: list[str]) -> None:
+        self._blocks.append(Block(kind, place, instants.astype(np.int64), which + len(self._texts)))
+        self._texts += [f',\n{text},"ts":' for text in texts]
 
     def _lines(self, texts: np.ndarray, instants: np.ndarray) -> Iterator[str]:
-        """The events as text, many at once."""
-        begun = self._texts
+        """The events as text, many at once, from times since the first one in ns, ascending."""
+        begun = np.array(self._texts, dtype=object)
         for first in range(0, len(texts), EVENTS_AT_ONCE):
             chosen = slice(first, first + EVENTS_AT_ONCE)
-            whole, fraction = np.divmod(instants[chosen], 1000)
-            rows = zip(texts[chosen].tolist(), whole.tolist(), fraction.tolist(), strict=True)
-            yield "".join([f',\n{begun[text]},"ts":{us}{FRACTIONS[ns]}' for text, us, ns in rows])
+            # Strings that are there already are joined several times faster than numbers are formatted.
+            yield "".join(np.column_stack([begun[texts[chosen]], *_microseconds(instants[chosen])]).ravel().tolist())
+
+
+def _microseconds(instants: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Times in ns, ascending [n], as the parts of a text in microseconds, objects [n] each."""
+    whole, nanoseconds = np.divmod(instants, 1000)
+    thousands, rest = np.divmod(whole, 1000)
+    first = np.flatnonzero(np.append(True, thousands[1:] != thousands[:-1]))
+    names = np.array([str(number) if number else "" for number in thousands[first].tolist()], dtype=object)
+    rest[thousands == 0] += 1000  # without leading zeros where nothing is before them
+    return np.repeat(names, np.diff(np.append(first, len(instants)))), THREE_DIGITS[rest], FRACTIONS[nanoseconds]
 
 
 def _metadata(place: str, name: str, args: Mapping[str, Any]) -> str:
@@ -181,4 +222,4 @@ def _metadata(place: str, name: str, args: Mapping[str, Any]) -> str:
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return ENCODER.encode(value).decode()

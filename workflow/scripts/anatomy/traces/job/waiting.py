@@ -7,53 +7,52 @@ arrival is *waiting*, and the rest is *transfer*, in which the waiting of one tr
 from collections.abc import Mapping
 
 import numpy as np
-import pandas as pd
 
-from anatomy.traces.intervals import spans_of, union
-from anatomy.traces.job.matching import SYNCHRONISING, numbered_by_arrival
-from anatomy.traces.rank.record import Columns
+from anatomy.traces.columns import MISSING, Columns, grouped, take
+from anatomy.traces.intervals import covered_before, spans_of, union
+from anatomy.traces.job.matching import is_synchronising, numbered_by_arrival
 
 STATES = ("waiting_ns", "transfer_ns", "unknown_ns")
 
 CLOCK_TOLERANCE_NS = 100_000
 
+INT64 = np.iinfo(np.int64)
 
-def split_waiting(rows: pd.DataFrame, offsets: Mapping[int, int]) -> pd.DataFrame:
+
+def split_waiting(rows: Columns, offsets: Mapping[int, int]) -> Columns:
     """The rows of `match_collectives`, split by the common clock.
 
-    `offsets` are how far the clocks of ranks are ahead, in ns (`applied_offsets`). Adds arrival_ns (Int64, the start on
-    the reference rank's clock, missing where the rank's offset is unknown), wait_ns and transfer_ns (Int64, of the
-    rank's own duration), and straggler (Int64, the last rank to arrive); the latter three are missing where the
-    collective is not matched or the offset of one of its ranks is unknown. Collectives are numbered and sorted by their
-    first arrival.
+    `offsets` are how far the clocks of ranks are ahead, in ns (`applied_offsets`). Adds, all int64, arrival_ns (the
+    start on the reference rank's clock, `MISSING` where the rank's offset is unknown), wait_ns and transfer_ns (of the
+    rank's own duration), and straggler (the last rank to arrive); the latter three are `MISSING` where the collective
+    is not matched or the offset of one of its ranks is unknown. Collectives are numbered and sorted by their first
+    arrival.
     """
-    ranks, own = np.unique(rows["rank"].to_numpy(dtype=np.int64), return_inverse=True)
+    ranks, own = np.unique(rows["rank"], return_inverse=True)
     located = np.array([rank in offsets for rank in ranks.tolist()], dtype=bool)[own]
     shift = np.array([offsets.get(rank, 0) for rank in ranks.tolist()], dtype=np.int64)[own]
-    start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+    start, end = rows["start_ns"], rows["end_ns"]
     arrival = start - shift
-    codes, names = pd.factorize(rows["collective"])
-    last = np.full(len(names), np.iinfo(np.int64).min)
-    np.maximum.at(last, codes, arrival)
-    boundary = np.clip(last[codes] + shift, start, end)
-    straggler = np.full(len(names), np.iinfo(np.int64).max)
-    latest = arrival == last[codes]
-    np.minimum.at(straggler, codes[latest], rows["rank"].to_numpy()[latest])
-    comparable = np.ones(len(names), dtype=bool)
-    comparable[codes[~located | ~rows["matched"].to_numpy(dtype=bool)]] = False
-    result = rows.assign(
-        collective=numbered_by_arrival(rows, arrival),
-        arrival_ns=pd.array(arrival, dtype="Int64"),
-        wait_ns=pd.array(boundary - start, dtype="Int64"),
-        transfer_ns=pd.array(end - boundary, dtype="Int64"),
-        straggler=pd.array(straggler[codes], dtype="Int64"),
-    )
-    result.loc[~located, "arrival_ns"] = pd.NA
-    result.loc[~comparable[codes], ["wait_ns", "transfer_ns", "straggler"]] = pd.NA
-    return result.sort_values(["collective", "rank"], ignore_index=True)
+    code, first = grouped(rows["collective"])
+    last = np.full(len(first), INT64.min)
+    np.maximum.at(last, code, arrival)
+    boundary = np.clip(last[code] + shift, start, end)
+    straggler = np.full(len(first), INT64.max)
+    latest = arrival == last[code]
+    np.minimum.at(straggler, code[latest], rows["rank"][latest])
+    comparable = np.ones(len(first), dtype=bool)
+    comparable[code[~located | ~rows["matched"]]] = False
+    found = {"wait_ns": boundary - start, "transfer_ns": end - boundary, "straggler": straggler[code]}
+    result = {
+        **rows,
+        "collective": numbered_by_arrival(code, arrival),
+        "arrival_ns": np.where(located, arrival, MISSING),
+        **{name: np.where(comparable[code], values, MISSING) for name, values in found.items()},
+    }
+    return take(result, np.lexsort([result["rank"], result["collective"]]))
 
 
-def split(communicating: Columns, rows: pd.DataFrame, gpu: bool) -> Columns:
+def split(communicating: Columns, rows: Columns, gpu: bool) -> Columns:
     """What one rank did while it communicated.
 
     `communicating` are disjoint pieces of time (step, phase, start_ns, end_ns, overlapped), `rows` the rank's own of
@@ -65,10 +64,9 @@ def split(communicating: Columns, rows: pd.DataFrame, gpu: bool) -> Columns:
     Returns for each piece step, phase and overlapped (bool), and waiting_ns, transfer_ns and unknown_ns (int64), which
     add up to its length exactly.
     """
-    start, end = np.asarray(communicating["start_ns"]), np.asarray(communicating["end_ns"])
-    own_start, own_end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    known = rows["wait_ns"].notna().to_numpy()
-    boundary = own_start + rows["wait_ns"].fillna(0).to_numpy(dtype=np.int64)
+    start, end = communicating["start_ns"], communicating["end_ns"]
+    own_start, own_end, known = rows["start_ns"], rows["end_ns"], rows["wait_ns"] != MISSING
+    boundary = own_start + np.where(known, rows["wait_ns"], 0)
     layers = (
         spans_of(boundary[known], own_end[known]),
         spans_of(own_start[~known], own_end[~known]),
@@ -76,7 +74,9 @@ def split(communicating: Columns, rows: pd.DataFrame, gpu: bool) -> Columns:
     )
     # What each layer covers beyond those before it is what it decides.
     reach = [np.zeros(len(start), dtype=np.int64)]
-    reach += [_covered(union(np.concatenate(layers[: count + 1])), start, end) for count in range(len(layers))]
+    for count in range(1, len(layers) + 1):
+        covered = union(np.concatenate(layers[:count]))
+        reach.append(covered_before(covered, end) - covered_before(covered, start))
     transfer, unknown, waiting = np.diff(reach, axis=0)
     rest = end - start - reach[-1]
     transfer, unknown = (transfer, unknown + rest) if gpu else (transfer + rest, unknown)
@@ -84,30 +84,18 @@ def split(communicating: Columns, rows: pd.DataFrame, gpu: bool) -> Columns:
     return pieces | dict(zip(STATES, (waiting, transfer, unknown), strict=True))
 
 
-def impossible_notes(rows: pd.DataFrame) -> list[str]:
+def impossible_notes(rows: Columns) -> list[str]:
     """A note where collectives of `split_waiting` end on one rank well before another arrives."""
-    chosen = rows[rows["wait_ns"].notna() & rows["kind"].isin(SYNCHRONISING)]
-    end = chosen["end_ns"] - chosen["start_ns"] + chosen["arrival_ns"].astype(np.int64)
-    sets = pd.DataFrame({"collective": chosen["collective"], "end": end, "arrival": chosen["arrival_ns"]})
-    sets = sets.groupby("collective").agg({"end": "min", "arrival": "max"})
-    early = int((sets["end"] < sets["arrival"].astype(np.int64) - CLOCK_TOLERANCE_NS).sum())
+    chosen = (rows["wait_ns"] != MISSING) & is_synchronising(rows["kind"])
+    arrival, length = rows["arrival_ns"][chosen], (rows["end_ns"] - rows["start_ns"])[chosen]
+    code, sets = grouped(rows["collective"][chosen])
+    first_end, last_arrival = np.full(len(sets), INT64.max), np.full(len(sets), INT64.min)
+    np.minimum.at(first_end, code, arrival + length)
+    np.maximum.at(last_arrival, code, arrival)
+    early = int((first_end < last_arrival - CLOCK_TOLERANCE_NS).sum())
     if not early:
         return []
     return [
         f"{early} of {len(sets)} matched collectives end on one rank before another arrives: the clocks drift, the "
         "order does not match, or ranks sent each other nothing; their waiting and transfer are not to be trusted"
     ]
-
-
-def _covered(spans: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """How much of each piece [start, end) disjoint spans cover, int64 [n]."""
-    if len(spans) == 0:
-        return np.zeros(len(start), dtype=np.int64)
-    before = np.concatenate([[0], np.cumsum(spans[:, 1] - spans[:, 0])])
-
-    def up_to(instants: np.ndarray) -> np.ndarray:
-        index = np.searchsorted(spans[:, 0], instants, side="right")
-        inside = np.minimum(instants, spans[index - 1, 1]) - spans[index - 1, 0]
-        return np.where(index > 0, before[index - 1] + inside, 0)
-
-    return up_to(end) - up_to(start)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from anatomy.phases import Phase
+from anatomy.traces.columns import Columns
 from anatomy.traces.intervals import CHUNK, EMPTY, innermost, separate, spans_of, union
 from anatomy.traces.naming import is_transfer
 from anatomy.traces.rank.annotations import NO_PHASE, PHASES, PhaseTimeline, training_threads
 from anatomy.traces.rank.communication import is_call, is_work
-from anatomy.traces.rank.record import Columns
 from anatomy.traces.reading.events import Events, Kind
 
 COMMUNICATION_PHASES = [PHASES.index(phase) for phase in (Phase.FETCH, Phase.EXCHANGE, Phase.SYNC)]

@@ -3,9 +3,10 @@
 import numpy as np
 
 from anatomy.phases import ANNOTATION_PREFIX, Phase
+from anatomy.traces.columns import Columns
 from anatomy.traces.intervals import covers, index_at, innermost, spans_of, union
 from anatomy.traces.naming import STEP_PREFIX
-from anatomy.traces.rank.record import Columns, Steps
+from anatomy.traces.rank.record import Steps
 from anatomy.traces.reading.events import Events, Kind
 
 WHOLE_WINDOW = 0

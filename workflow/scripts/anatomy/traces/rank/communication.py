@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from anatomy.traces.columns import Columns
 from anatomy.traces.intervals import index_at, innermost, spans_of
 from anatomy.traces.naming import collective_kind, is_communication
 from anatomy.traces.rank.annotations import PhaseTimeline
-from anatomy.traces.rank.record import Columns, Steps
+from anatomy.traces.rank.record import Steps
 from anatomy.traces.reading.events import Events, Kind
 
 WORK_PREFIXES = ("gloo:", "mpi:")
@@ -229,7 +230,12 @@ def _strided(args: dict[str, Any], size: int) -> tuple[int, ...] | None:
     """The ranks of an evenly spaced group from its first rank, stride and size."""
     start, stride = _integer(args.get("Global rank start")), _integer(args.get("Global rank stride"))
     possible = start >= 0 and stride > 0 and 0 < size <= MOST_RANKS
-    return tuple(range(start, start + size * stride, stride)) if possible else None
+    return _spaced(start, stride, size) if possible else None
+
+
+@lru_cache(maxsize=4096)
+def _spaced(start: int, stride: int, size: int) -> tuple[int, ...]:
+    return tuple(range(start, start + size * stride, stride))
 
 
 def _group_size(args: dict[str, Any]) -> int:

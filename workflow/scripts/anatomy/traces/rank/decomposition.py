@@ -24,10 +24,11 @@ Communication while something is computed is overlapped.
 import numpy as np
 
 from anatomy.phases import PREPARATION, Phase
+from anatomy.traces.columns import Columns
 from anatomy.traces.intervals import bounds_of, covers, index_at
 from anatomy.traces.rank.activity import Activity
 from anatomy.traces.rank.annotations import PHASES, PhaseTimeline, windows_of
-from anatomy.traces.rank.record import Columns, Steps
+from anatomy.traces.rank.record import Steps
 
 CATEGORIES = ("compute", "communication", "preparation", "copy", "idle", "other")
 COMPUTE, COMMUNICATION, PREPARING, COPYING, IDLE, OTHER = range(len(CATEGORIES))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from anatomy.traces.columns import Columns
 from anatomy.traces.intervals import (
     CHUNK,
     covered_before,
@@ -18,7 +19,7 @@ from anatomy.traces.intervals import (
 from anatomy.traces.naming import Category
 from anatomy.traces.rank.annotations import numbers_of, windows_of
 from anatomy.traces.rank.communication import WORK_PREFIXES
-from anatomy.traces.rank.record import Columns, Steps
+from anatomy.traces.rank.record import Steps
 from anatomy.traces.reading.events import Events, Kind
 
 CATEGORIES = tuple(Category)

@@ -22,11 +22,12 @@ other thread is a host of its own.
 
 import numpy as np
 
+from anatomy.traces.columns import Columns
 from anatomy.traces.intervals import covered_before, index_at, spans_of, union
 from anatomy.traces.naming import is_communication
 from anatomy.traces.rank.activity import Activity
 from anatomy.traces.rank.annotations import numbers_of, training_threads, windows_of
-from anatomy.traces.rank.record import Columns, Steps
+from anatomy.traces.rank.record import Steps
 from anatomy.traces.reading.events import Events, Kind
 
 SHORT_KERNEL_NS = 10_000

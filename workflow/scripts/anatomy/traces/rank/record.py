@@ -3,10 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-Columns = dict[str, np.ndarray]
-"""A table as columns of equal length [n]."""
+from anatomy.traces.columns import Columns
 
 Steps = dict[int, tuple[int, int]]
 """Start and end in ns of each step by number, in order of time; they do not overlap."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from anatomy.traces.columns import Columns
 from anatomy.traces.intervals import cut, index_at, spans_of, union
 from anatomy.traces.rank.activity import border_copies
 from anatomy.traces.rank.annotations import PHASES, PhaseTimeline, numbers_of, windows_of
@@ -16,7 +17,7 @@ from anatomy.traces.rank.decomposition import (
     PHASE_CATEGORY,
     merge_pieces,
 )
-from anatomy.traces.rank.record import Columns, Steps
+from anatomy.traces.rank.record import Steps
 from anatomy.traces.reading.events import Events
 
 WHOLE_RANK = "rank"
