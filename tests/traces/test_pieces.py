@@ -86,8 +86,9 @@ def test_coarsening_keeps_its_bound_and_covers_what_was_there(rows, most):
     rows = [(track, label, *span) for track, label, span in rows]
     fine, _ = pieces_from(rows)
     coarse, cell_ns = pieces_from(rows, most)
-    assert len(coarse) <= max(most, len({piece[0] for piece in fine}))
-    assert (cell_ns is None) == (len(fine) <= most)
+    bound = max(most, len({piece[0] for piece in fine}))
+    assert len(coarse) <= bound
+    assert (cell_ns is None) == (len(fine) <= bound)
     assert sum(piece[4] for piece in coarse) == len(fine)
     for track, _, start, end, _ in fine:
         assert any(track == piece[0] and piece[2] <= start and end <= piece[3] for piece in coarse)

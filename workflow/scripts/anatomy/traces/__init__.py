@@ -1,8 +1,9 @@
 """Traces: from Kineto traces, one file per rank, to tables of where each step went.
 
-`discovery` finds the files and their ranks; `decoding` and `reading` turn one file into a table of events; `naming`
-says what a name means; `annotations` finds steps and phases; `communication` describes what one rank sent,
-`collectives` matches it across ranks; `decomposition` gives every instant of a step to exactly one category, over
-`intervals`; `summaries` and `operators` add up; `tables` says what the columns are; `parsing` puts these together.
-Nothing here needs torch, DGL or a GPU. All times are int64 nanoseconds.
+`reading` turns one file into events; `rank` takes one rank's steps apart, with nothing but its own events; `job` puts
+the ranks together on one clock. `parsing` is the whole way, in which files are read by processes of their own. What all
+share: `naming` says what a name means, `intervals` computes with spans of time, `columns` are the tables, and `tables`
+says what their columns mean and writes them, by `arrow`. `options` is what a person may ask for.
+
+Nothing here needs torch, DGL, pandas or a GPU. All times are int64 nanoseconds.
 """
