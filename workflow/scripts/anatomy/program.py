@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import metadata
 from typing import Any
 
 from anatomy import session
@@ -46,4 +45,6 @@ def measured(manifest: dict[str, Any]) -> Iterator[None]:
 
 def versions(*packages: str) -> dict[str, str]:
     """Versions of Python and of installed packages, for a manifest."""
+    from importlib import metadata  # slow to import
+
     return {"python": platform.python_version(), **{package: metadata.version(package) for package in packages}}

@@ -9,8 +9,6 @@ import threading
 import time
 from pathlib import Path
 
-import psutil
-
 from anatomy.errors import StudyError
 
 _OWNER = "ANATOMY_OWNER"
@@ -60,6 +58,8 @@ def put_python_first() -> None:
 
 def end_with(owner: int) -> None:
     """Have every job started from here on end by itself when the process `owner` is gone."""
+    import psutil  # slow to import, and of no use to a program that is run by hand
+
     os.environ[_OWNER] = f"{owner}:{psutil.Process(owner).create_time()}"
 
 
@@ -71,6 +71,8 @@ def watch_owner(interval_s: float = 0.5) -> None:
 
 
 def _watch(owner: str, interval_s: float) -> None:
+    import psutil
+
     pid, created = owner.split(":")
     while _is_alive(int(pid), float(created)):
         time.sleep(interval_s)
@@ -82,6 +84,8 @@ def _watch(owner: str, interval_s: float) -> None:
 
 def _is_alive(pid: int, created: float) -> bool:
     """Whether the process is still the same one: its number may have been given to another."""
+    import psutil
+
     try:
         process = psutil.Process(pid)
         return process.create_time() == created and process.status() != psutil.STATUS_ZOMBIE

@@ -1,13 +1,16 @@
 """From a folder of traces to the trace tables: what the rule `parse_trace` runs."""
 
 import os
+import pickle
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from anatomy.errors import StudyError
@@ -25,6 +28,14 @@ TIMELINE = "timeline.json.gz"
 
 SMALL_JOB_BYTES = 2_000_000
 """Traces that are together no larger than this are read by one process: starting others would take longer."""
+
+AFTER_READING = (
+    "anatomy.traces.job.combine",
+    "anatomy.traces.job.timeline",
+    "anatomy.traces.tables",
+    "importlib.metadata",
+)
+"""What is imported only once the processes that read have been started."""
 
 
 def parse_traces(
@@ -47,7 +58,6 @@ def parse_traces(
     manifest: dict[str, Any] = {"kind": "traces", "run": run or profile.get("run"), "status": status}
     with measured(manifest):
         ranks, world_size, notes = _read_job(folder, options) if status == COMPLETED else ({}, None, [])
-        # Only now, so that the processes which read the traces are started from a small one.
         from anatomy.traces.job.combine import combine, nothing
         from anatomy.traces.job.timeline import write_timeline
         from anatomy.traces.tables import write_tables
@@ -86,14 +96,35 @@ def examine_files(files: Sequence[Path], options: ParseOptions) -> list[RankReco
     # The largest first, so that no process begins a long one when the others have finished.
     order = sorted(files, key=sizes.__getitem__, reverse=True)
     try:
-        with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
-            records = dict(zip(order, pool.map(partial(_examine_file, options=options), order), strict=True))
+        with (
+            TemporaryDirectory(prefix="anatomy-traces-") as spool,
+            ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool,
+        ):
+            spooled = pool.map(partial(_spool_file, options=options, spool=Path(spool)), range(len(order)), order)
+            # The processes are started from a small one; while they read, this one loads what comes after.
+            for module in AFTER_READING:
+                import_module(module)
+            records = dict(zip(order, map(_unspooled, spooled), strict=True))
     except BrokenProcessPool as error:
         raise StudyError(
             f"{files[0].parent}: a process that read one of {len(files)} traces was killed, probably for want of "
             "memory; free some, or let fewer cores read them (taskset)"
         ) from error
     return [records[path] for path in files]
+
+
+def _spool_file(number: int, path: Path, options: ParseOptions, spool: Path) -> Path:
+    """Write the record of a trace to a file: a pipe would have it in memory once more on either side."""
+    with open(spool / str(number), "wb") as file:
+        pickle.dump(_examine_file(path, options), file, protocol=pickle.HIGHEST_PROTOCOL)
+    return spool / str(number)
+
+
+def _unspooled(spooled: Path) -> RankRecord:
+    with open(spooled, "rb") as file:
+        record = pickle.load(file)
+    spooled.unlink()
+    return record
 
 
 def _examine_file(path: Path, options: ParseOptions) -> RankRecord:
