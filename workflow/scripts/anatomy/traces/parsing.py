@@ -117,6 +117,7 @@ def _spool_file(number: int, path: Path, options: ParseOptions, spool: Path) -> 
     """Write the record of a trace to a file: a pipe would have it in memory once more on either side."""
     with open(spool / str(number), "wb") as file:
         pickle.dump(_examine_file(path, options), file, protocol=pickle.HIGHEST_PROTOCOL)
+    give_back()
     return spool / str(number)
 
 

@@ -47,6 +47,7 @@ def examine(trace: RankTrace, options: ParseOptions) -> RankRecord:
     del activity
     give_back()
     communicating = communicating_pieces(pieces, steps)
+    collectives = find_collectives(events, steps, timeline)
     intervals, streams = find_intervals(pieces, events, steps, timeline)
     return RankRecord(
         path=trace.path,
@@ -63,7 +64,7 @@ def examine(trace: RankTrace, options: ParseOptions) -> RankRecord:
         calls=count_calls(phases, steps),
         communicating=communicating,
         stretches=find_stretches(pieces, steps),
-        collectives=find_collectives(events, steps, timeline),
+        collectives=collectives,
         operators=operators,
         queueing=queues,
         idle=idle,

@@ -28,14 +28,14 @@ STREAM_CATEGORY = np.stack([PHASE_CATEGORY, COPY_CATEGORY, np.full_like(PHASE_CA
 """The category of what a stream shows, by its sort (one of the three above) and its phase."""
 
 INTERVALS = {
-    "step": np.int64,
+    "step": np.int32,
     "start_ns": np.int64,
     "end_ns": np.int64,
     "category": np.int8,
     "phase": np.int8,
     "stream": np.int16,
 }
-"""Columns of intervals, with their dtypes; `stream` is an index into the rank's streams."""
+"""Columns of intervals while they are collected; `step` is the place of the step, `stream` that of the stream."""
 
 
 def sum_pieces(pieces: Columns, steps: Steps) -> Columns:
@@ -99,7 +99,8 @@ def find_intervals(
     """What the rank as a whole did, without gap or overlap; what each GPU stream did, and when each CPU thread
     communicated, by category and phase, united and cut at steps.
 
-    Returns the columns of `INTERVALS` [n], by stream and start, and the names of the streams.
+    Returns step (its number, int64), start_ns, end_ns, category, phase and stream (index) [n], by stream and start, and
+    the names of the streams.
     """
     sort = np.where(border_copies(events), np.int8(COPY), np.int8(COMPUTATION))
     sort[is_work(events)] = TRAFFIC
@@ -107,12 +108,14 @@ def find_intervals(
     for name, rows in _streams(events):
         names.append(name)
         parts.append(_stream_intervals(events, rows, sort[rows], windows_of(steps), timeline))
+    lengths = [len(part["step"]) for part in parts]
+    # Column by column, each leaving the parts as it goes: these are the largest table there is of a rank.
     columns = {
-        name: np.concatenate([part[name] for part in parts]).astype(dtype, copy=False)
+        name: np.concatenate([part.pop(name) for part in parts]).astype(dtype, copy=False)
         for name, dtype in INTERVALS.items()
         if name in parts[0]
     }
-    stream = np.repeat(np.arange(len(parts), dtype=INTERVALS["stream"]), [len(part["step"]) for part in parts])
+    stream = np.repeat(np.arange(len(parts), dtype=INTERVALS["stream"]), lengths)
     return columns | {"step": numbers_of(steps)[columns["step"]], "stream": stream}, tuple(names)
 
 
