@@ -22,13 +22,13 @@ Examples:
 import argparse
 import json
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 
 from anatomy.errors import StudyError
 from anatomy.program import parser_for, run_program
 from anatomy.traces.options import ParseOptions
-from anatomy.traces.parsing import parse_traces
 
 
 def main() -> None:
@@ -77,6 +77,10 @@ def main() -> None:
         "--options", default="{}", metavar="JSON", help="the same as one JSON object, named as in a study's config"
     )
     arguments = parser.parse_args()
+    # NumPy would start a thread per core for products of matrices, of which there are none here.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from anatomy.traces.parsing import parse_traces
+
     manifest = parse_traces(arguments.traces, arguments.out, arguments.run, _options(arguments))
     for note in manifest["notes"]:
         logging.info("note: %s", note)
