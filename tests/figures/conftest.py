@@ -53,6 +53,7 @@ def make_runs(
             "method": strategy,
             "model": model,
             "ranks": num_ranks,
+            "hosts": 1,
             "seed": seed,
             "oversubscribed": num_ranks > 2,
             "platform": platform,

@@ -27,6 +27,7 @@ def leading(seed: int, **values: Any) -> dict[str, Any]:
         "method": "minibatch",
         "model": "sage",
         "ranks": 2,
+        "hosts": 1,
         "seed": seed,
         "oversubscribed": False,
         "platform": "CPU and Gloo",

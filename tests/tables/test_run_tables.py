@@ -137,3 +137,39 @@ def test_a_misspelt_partition_is_named(results, built):
         built("partitions", results.study(partitions=["ring"]))
     with pytest.raises(StudyError, match=r"partition\.json: not found"):
         built("partitions", results.study(partitions=["ring/metis-3"]))
+
+
+class TestResumed:
+    """A run that was interrupted and went on from a checkpoint has a curve, and no times."""
+
+    def run(self, results, **changes) -> str:
+        epochs = [*two_ranks(0, 9, 9, warmup=True, loss=3.0), *two_ranks(1, 1, 2, loss=2.0)]
+        return results.run(epochs=epochs, **changes)
+
+    def test_its_times_are_missing_and_its_accuracy_is_there(self, results, built):
+        row = built("runs", results.study(self.run(results, resumed_at=[1]))).iloc[0]
+        assert row[["epoch_s", "train_nodes_per_s", "timed_step_s", "profiling_cost"]].isna().all()
+        assert row["resumptions"] == 1
+        assert (row["status"], row["epochs"], row["final_loss"]) == ("completed", 2, 0.5)
+
+    def test_an_uninterrupted_one_says_so(self, results, built):
+        row = built("runs", results.study(self.run(results, resumed_at=[]))).iloc[0]
+        assert (row["resumptions"], row["epoch_s"]) == (0, 2.0)
+
+    def test_its_curve_has_no_training_time(self, results, built):
+        table = built("convergence", results.study(self.run(results, resumed_at=[1])))
+        assert table["loss"].tolist() == [3.0, 2.0]
+        assert table["train_s"].isna().all()
+
+    def test_it_scales_neither_itself_nor_others(self, results, built):
+        runs = [self.run(results, ranks=1, resumed_at=[1]), self.run(results, ranks=2)]
+        table = built("scaling", results.study(*runs)).set_index("ranks")
+        assert table["epoch_s"].isna().tolist() == [True, False]
+        assert table["speedup"].isna().all()
+
+    def test_its_bytes_count(self, results, built):
+        results.graph("ring", [[1], [0]])
+        results.partition("ring", "metis-2", [0, 1], [[0, 1], [1, 0]])
+        epochs = [*two_ranks(0, 1, 1, warmup=True), *two_ranks(1, 1, 1, sent_weights_bytes=12)]
+        table = built("volume", results.study(results.run(epochs=epochs, resumed_at=[1]))).set_index("kind")
+        assert table["measured_bytes_per_epoch"]["weights"] == 24

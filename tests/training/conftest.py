@@ -12,15 +12,29 @@ import training_cases as cases
 
 
 @pytest.fixture(scope="session")
-def run_ranks():
-    """Run jobs on some ranks: `run_ranks(num_ranks, [Job, ...])`; every job's ranks share one process group's life."""
+def start_ranks():
+    """Start a function on some ranks, and return their processes: `start_ranks(num_ranks, be_rank, *arguments)`."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "anatomy.training.run", "training_cases"])
 
-    def run(num_ranks: int, jobs: list[cases.Job]) -> None:
-        processes = [context.Process(target=cases.be_rank, args=(rank, num_ranks, jobs)) for rank in range(num_ranks)]
+    def start(num_ranks: int, be_rank, *arguments) -> list:
+        processes = [context.Process(target=be_rank, args=(rank, num_ranks, *arguments)) for rank in range(num_ranks)]
         for process in processes:
             process.start()
+        return processes
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def run_ranks(start_ranks):
+    """Run jobs on some ranks: `run_ranks(num_ranks, [Job, ...])`; every job's ranks share one process group's life.
+
+    `be_rank` is what a rank does with them.
+    """
+
+    def run(num_ranks: int, jobs: list[cases.Job], be_rank=cases.be_rank) -> None:
+        processes = start_ranks(num_ranks, be_rank, jobs)
         for process in processes:
             process.join(timeout=90)
         codes = [process.exitcode for process in processes]

@@ -1,4 +1,5 @@
-"""launch_run.py's launcher with a fault planted in one rank's third step; the tests run it as a program.
+"""launch_run.py's launcher with a fault planted in one rank's third step, or with slow steps; the tests run it as a
+program.
 
 faulty_launch.py FAULT SPEC GRAPH PARTITION OUT
 """
@@ -23,6 +24,8 @@ def plant(fault: str) -> None:
 
     def faulty_update(context: Context, *arguments: object) -> object:
         steps.append(fault)
+        if fault == "slow":
+            time.sleep(0.1)
         if len(steps) == 3 and context.communicator.rank == 1:
             match fault:
                 case "raise":

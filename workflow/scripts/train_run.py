@@ -1,18 +1,24 @@
-"""Be one rank of a run. Started by torchrun, once per rank:
+"""Be one rank of a run. Started once per rank, by launch_run.py on several hosts, or by torchrun:
 
   torchrun --nproc-per-node 2 train_run.py --spec run.json --graph DIR --partition DIR --out DIR
 
 A run of one rank may also be started without torchrun. launch_run.py starts all ranks of a run by itself, sets a time
-limit and keeps runs that fail for want of memory or time as data.
+limit and keeps runs that fail for want of memory or time as data. With training.checkpoint_every, a rank that is sent
+SIGTERM ends after its epoch, with a checkpoint and status 75; started again, the run goes on from there.
 """
 
+import argparse
 import os
 import time
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from anatomy.errors import StudyError
 from anatomy.program import parser_for, run_program
+
+if TYPE_CHECKING:
+    from anatomy.training.membership import Membership
 
 RANK_0_SPEAKS_S = 3
 """How long other ranks wait with an error that all have, so that torchrun does not end rank 0 before it speaks."""
@@ -29,7 +35,11 @@ def main() -> None:
     )
     arguments = parser.parse_args()
 
-    from anatomy.training.failures import culprits_first, leave_process
+    from anatomy.training.membership import Membership, started_by_launcher
+
+    if started_by_launcher():
+        be_member(Membership(), arguments)
+    from anatomy.training.failures import Interrupted, culprits_first, leave_process
     from anatomy.training.run import open_inputs, train
 
     try:
@@ -43,10 +53,25 @@ def main() -> None:
     try:
         with culprits_first():
             train(inputs, arguments.out, arguments.mode, init_method="env://")
+    except Interrupted as end:
+        leave_process(end.code)
     except BaseException:
         traceback.print_exc()
         leave_process(1)
     leave_process(0)
+
+
+def be_member(membership: "Membership", arguments: argparse.Namespace) -> NoReturn:
+    """Be a rank on one of several hosts: the launcher is told how it ends, and tells it to others."""
+    with membership.told():
+        from anatomy.training.failures import culprits_first
+        from anatomy.training.run import open_inputs, train
+
+        inputs = open_inputs(arguments.spec, arguments.graph, arguments.partition)
+        inputs.check_ranks()
+        with culprits_first():
+            train(inputs, arguments.out, arguments.mode, membership.store)
+    raise AssertionError("the process has ended")
 
 
 if __name__ == "__main__":

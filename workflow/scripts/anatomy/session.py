@@ -3,15 +3,21 @@
 import contextlib
 import fcntl
 import os
+import platform
 import signal
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from anatomy.errors import StudyError
 
 _OWNER = "ANATOMY_OWNER"
+_SLURMS = {"sbatch", "scancel", "squeue", "scontrol"}
+"""Programs by which jobs elsewhere are ended, or about to be known; they are let finish."""
 _held: list[int] = []
 
 
@@ -56,23 +62,73 @@ def put_python_first() -> None:
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
-def end_with(owner: int) -> None:
-    """Have every job started from here on end by itself when the process `owner` is gone."""
-    import psutil  # slow to import, and of no use to a program that is run by hand
+def end_when_told() -> None:
+    """Have SIGTERM and SIGHUP end Snakemake as Ctrl-C does in a terminal: its jobs first, then itself.
 
-    os.environ[_OWNER] = f"{owner}:{psutil.Process(owner).create_time()}"
+    Snakemake's own handler of SIGTERM waits until all running jobs have ended, which SLURM's may do days later.
+    """
+    from snakemake.scheduling.job_scheduler import JobScheduler
+
+    schedule = JobScheduler.schedule
+
+    def told(scheduler: Any, *_: object) -> None:
+        scheduler._user_kill = "told to end"
+        threading.Thread(target=_end_children, daemon=True).start()
+        scheduler._open_jobs.release()
+
+    def schedule_until_told(scheduler: Any) -> bool:
+        wait = scheduler._open_jobs.acquire
+
+        def wait_unless_told(*arguments: Any) -> bool:
+            # Only here, between two rounds, is it safe to stop: what runs then is cancelled.
+            if scheduler._user_kill:
+                raise KeyboardInterrupt
+            return wait(*arguments)
+
+        scheduler._open_jobs.acquire = wait_unless_told
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # nohup ignores it, and so shall we
+            signal.signal(signal.SIGHUP, scheduler.exit_gracefully)
+        return schedule(scheduler)
+
+    JobScheduler.exit_gracefully = told
+    JobScheduler.schedule = schedule_until_told
+
+
+def _end_children(interval_s: float = 0.2) -> None:
+    """End the local jobs, also those that are just being started, until this process ends.
+
+    In a terminal Ctrl-C reaches them as well; a signal to Snakemake alone does not.
+    """
+    while True:
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if not _SLURMS.intersection(Path(word).name for word in child.cmdline()[:2]):
+                    for process in [child, *child.children(recursive=True)]:
+                        process.terminate()
+        time.sleep(interval_s)
+
+
+def end_with(owner: int) -> None:
+    """Have every job started on this host from here on end by itself when the process `owner` is gone."""
+    os.environ[_OWNER] = f"{_place()}:{owner}:{psutil.Process(owner).create_time()}"
 
 
 def watch_owner(interval_s: float = 0.5) -> None:
-    """In a job: end this process and its children once the study that started it is gone. Does nothing by hand."""
-    owner = os.environ.get(_OWNER)
-    if owner:
+    """In a job: end this process and its children once the study that started it is gone.
+
+    Does nothing by hand, and nothing in a job of SLURM's, which runs where the study's process can't be seen.
+    """
+    place, _, owner = os.environ.get(_OWNER, "").partition(":")
+    if owner and place == _place():
         threading.Thread(target=_watch, args=(owner, interval_s), daemon=True).start()
 
 
-def _watch(owner: str, interval_s: float) -> None:
-    import psutil
+def _place() -> str:
+    """Where processes see one another: a host, and on it one job of SLURM's or none."""
+    return f"{platform.node()}/{os.environ.get('SLURM_JOB_ID', '')}"
 
+
+def _watch(owner: str, interval_s: float) -> None:
     pid, created = owner.split(":")
     while _is_alive(int(pid), float(created)):
         time.sleep(interval_s)
@@ -84,8 +140,6 @@ def _watch(owner: str, interval_s: float) -> None:
 
 def _is_alive(pid: int, created: float) -> bool:
     """Whether the process is still the same one: its number may have been given to another."""
-    import psutil
-
     try:
         process = psutil.Process(pid)
         return process.create_time() == created and process.status() != psutil.STATUS_ZOMBIE

@@ -18,7 +18,8 @@ COLUMNS = RUN_COLUMNS | {
         "Float64",
         "s",
         "training time from the start to the end of this epoch: sum over epochs, warm-up in, of the slowest rank's "
-        "wall time; evaluation out",
+        "wall time; evaluation out. Missing for a run that was resumed from a checkpoint, whose times are of several "
+        "pieces",
     ),
     "loss": Column("Float64", "", "mean loss over the seed nodes of all ranks in this epoch"),
     "val_accuracy": Column(
@@ -38,5 +39,6 @@ def _epochs(run: StudyRun) -> list[dict[str, Any]]:
     # Accuracies stand on the ranks that evaluated; `first` takes the first rank that has one.
     measures = ["loss", "val_accuracy", "test_accuracy"]
     epochs = run.epochs.sort_values(["epoch", "rank"]).groupby("epoch")
-    frame = epochs[measures].first().assign(train_s=epochs["wall_s"].max().cumsum()).reset_index()
+    train_s = pd.NA if run.resumptions else epochs["wall_s"].max().cumsum()
+    frame = epochs[measures].first().assign(train_s=train_s).reset_index()
     return [run.columns | row for row in frame.to_dict("records")]

@@ -16,6 +16,12 @@ KEY = ("run",)
 COLUMNS = RUN_COLUMNS | {
     "reason": Column("string", "", "for a run that did not complete: why"),
     "epochs": Column("Int64", "", "epochs trained, warm-up in"),
+    "resumptions": Column(
+        "Int64",
+        "",
+        "times that the run was interrupted and went on from a checkpoint; where it did, there are no times, since an "
+        "interrupted measurement is repeated, never put together from pieces",
+    ),
     "epoch_s": Column(
         "Float64", "s", "wall time of an epoch: median over epochs, warm-up out, of the slowest rank's; evaluation out"
     ),
@@ -59,6 +65,7 @@ def _row(run: StudyRun) -> dict[str, Any]:
     final = run.metrics["final"]
     return row | {
         "epochs": run.epochs["epoch"].nunique(),
+        "resumptions": run.resumptions,
         "epoch_s": epoch_seconds(run),
         "train_nodes_per_s": throughput(run),
         "final_loss": final["loss"],
@@ -72,7 +79,7 @@ def _row(run: StudyRun) -> dict[str, Any]:
 
 
 def _timed_step_seconds(run: StudyRun) -> float | None:
-    epochs = run.measured_epochs.groupby("epoch")
+    epochs = run.timed_epochs.groupby("epoch")
     step_s = epochs["wall_s"].max() / epochs["steps"].max()
     return None if step_s.empty else float(step_s.median())
 

@@ -80,8 +80,9 @@ def _kinds(run: StudyRun) -> list[dict[str, Any]]:
 
 
 def _mean_sent(epochs: pd.DataFrame, column: str) -> float | None:
-    sent = epochs.groupby("epoch")[column].sum()
-    return None if sent.empty else float(sent.mean())
+    """None without epochs, and where nobody counted what was sent."""
+    sent = epochs.groupby("epoch")[column].sum(min_count=1)
+    return None if sent.empty or sent.isna().any() else float(sent.mean())
 
 
 def _predictions(run: StudyRun) -> dict[str, dict[str, Any]]:
@@ -92,6 +93,8 @@ def _predictions(run: StudyRun) -> dict[str, dict[str, Any]]:
             return {"activations": boundary, "gradients": boundary, "weights": weights}
         case "minibatch":
             return {"weights": weights, **_fetch_bytes(run)}
+        case "distdgl":
+            return {"weights": weights, **{kind: row for kind, row in _fetch_bytes(run).items() if kind == "features"}}
         case _:
             return {}
 

@@ -38,6 +38,10 @@ class Communicator:
         self._sent_bytes.clear()
         return taken
 
+    def count(self, kind: Kind, sent_bytes: int) -> None:
+        """Add bytes that something else than this transport carried between the ranks."""
+        self._sent_bytes[kind] += sent_bytes
+
     def exchange(
         self,
         send: torch.Tensor,

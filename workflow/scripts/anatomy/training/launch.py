@@ -1,58 +1,82 @@
-"""The local launcher: torchrun's elastic agent, in this process, with one forked worker per rank.
+"""The launcher. On one host: torchrun's elastic agent, in this process, with one forked worker per rank.
 
 What a run imports is imported once, before the fork, and not by every rank. Ranks meet through a file in a private
-folder and talk over the loopback interface on ports that the kernel chooses, so parallel jobs never meet.
+folder and talk over the loopback interface on ports that the kernel chooses, so parallel jobs never meet. Ranks on
+several hosts are started by `several_hosts`.
 """
 
 import logging
 import os
+import shlex
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 from anatomy.files import remove_abandoned_stages
-from anatomy.training.failures import OUT_OF_MEMORY, TIME_LIMIT, is_out_of_memory, kernel_kills_for_memory
+from anatomy.site import Site, read_site
+from anatomy.training import several_hosts
+from anatomy.training.failures import (
+    INTERRUPTED_STATUS,
+    OUT_OF_MEMORY,
+    Interrupted,
+    RunFailed,
+    is_out_of_memory,
+    kernel_kills_for_memory,
+    stragglers_end,
+    time_limit,
+)
 from anatomy.training.results import MANIFESTS, write_failed
-from anatomy.training.specification import read_specification
+from anatomy.training.specification import RunSpecification, read_specification
+
+CONTAINED = "ANATOMY_CONTAINED"
+"""Environment variable that is set where this process runs in the container of the cluster's settings."""
 
 
-class RunFailed(RuntimeError):
-    """A run ended without a result. `status` is None for a crash; the message begins with the first error."""
-
-    def __init__(self, message: str, status: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-def launch(spec: Path, graph: Path, partition: Path, out: Path, mode: str) -> None:
-    """Train a run on this machine and leave its result in `out`.
+def launch(spec: Path, graph: Path, partition: Path, out: Path, mode: str, site: Site | None = None) -> None:
+    """Train a run on this host, or on those of this job of SLURM's, and leave its result in `out`.
 
     A run that ends for want of memory or by its time limit leaves a result that says so where `keep_failures` is set.
 
-    Raises StudyError for wrong settings or inputs and RunFailed for a run that left no result.
+    Raises StudyError for wrong settings or inputs, RunFailed for a run that left no result, and Interrupted for one
+    that was asked to end and can go on later.
     """
     started = time.perf_counter()
     specification = read_specification(spec)
+    if specification.hosts == 1 and site and site.container and CONTAINED not in os.environ:
+        _go_into(site.container)
     _clear(out, mode)
-    _prepare_environment(specification.training.threads_per_rank)
-    from anatomy.training.operators import load_operators
-    from anatomy.training.run import open_inputs
-
-    inputs = open_inputs(spec, graph, partition)
-    load_operators(specification.training.operators)
     try:
-        with tempfile.TemporaryDirectory(prefix="anatomy-run-") as scratch:
-            _run_ranks(inputs, out, mode, Path(scratch))
+        if specification.hosts == 1:
+            _launch_here(specification, graph, partition, out, mode)
+        else:
+            folders = {"--spec": spec, "--graph": graph, "--partition": partition, "--out": out}
+            options = [str(word) for option, folder in folders.items() for word in (option, folder.resolve())]
+            several_hosts.run_ranks(specification, [*options, "--mode", mode], site)
     except RunFailed as failure:
         if failure.status is None or not specification.training.keep_failures:
             raise
         logging.info("%s: %s, kept as data: %s", specification.run, failure.status, failure)
         write_failed(specification, out, mode, failure.status, str(failure), time.perf_counter() - started)
+
+
+def _go_into(container: str) -> NoReturn:
+    """Become the same program in a container; `container` is the command that runs what follows it in there."""
+    command = [*shlex.split(os.path.expandvars(container)), "python", *sys.argv]
+    os.execvpe(command[0], command, os.environ | {CONTAINED: "1"})
+
+
+def _launch_here(specification: RunSpecification, graph: Path, partition: Path, out: Path, mode: str) -> None:
+    _prepare_environment(specification.training.threads_per_rank)
+    from anatomy.training.operators import load_operators
+    from anatomy.training.run import open_inputs
+
+    inputs = open_inputs(specification.path, graph, partition)
+    load_operators(specification.training.operators)
+    with tempfile.TemporaryDirectory(prefix="anatomy-run-") as scratch:
+        _run_ranks(inputs, out, mode, Path(scratch))
 
 
 def _clear(out: Path, mode: str) -> None:
@@ -95,7 +119,7 @@ def _run_ranks(inputs: Any, out: Path, mode: str, scratch: Path) -> None:
     )
     kills = kernel_kills_for_memory()
     try:
-        with _time_limit(training.timeout_s):
+        with time_limit(training.timeout_s), stragglers_end():
             elastic_launch(config, _work)(inputs, out, mode, f"file://{scratch}/rendezvous")
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
@@ -117,24 +141,13 @@ def _work(inputs: Any, out: Path, mode: str, init_method: str) -> None:
         train(inputs, out, mode, init_method)
 
 
-@contextmanager
-def _time_limit(limit_s: float) -> Iterator[None]:
-    """Raise RunFailed in the block when its time is up; the agent then ends its workers."""
-
-    def expire(*_: object) -> NoReturn:
-        raise RunFailed(f"not finished after its time limit of {limit_s:g} s", TIME_LIMIT)
-
-    before = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def _raise_failure(rank: int, failure: Any, kernel_killed: bool) -> NoReturn:
-    """Turn the agent's first failure into RunFailed: the rank and its exception first, its traceback after."""
+    """Turn the agent's first failure into RunFailed: the rank and its exception first, its traceback after.
+
+    Raises Interrupted for a rank that was asked to end and did so in good order.
+    """
+    if failure.exitcode == INTERRUPTED_STATUS:
+        raise Interrupted("asked to end (SIGTERM)")
     if failure.exitcode < 0:
         name = signal.Signals(-failure.exitcode).name
         if kernel_killed and failure.exitcode == -signal.SIGKILL:
@@ -147,10 +160,16 @@ def _raise_failure(rank: int, failure: Any, kernel_killed: bool) -> NoReturn:
     raise RunFailed(f"rank {rank}: {message}\n{callstack}".rstrip())
 
 
-def run_launcher(spec: Path, graph: Path, partition: Path, out: Path, mode: str) -> None:
-    """`launch` for a command line: a run without a result is one message, first error first, and exit status 1."""
+def run_launcher(spec: Path, graph: Path, partition: Path, out: Path, mode: str, site: Path | None = None) -> None:
+    """`launch` for a command line: a run without a result is one message, first error first, and exit status 1.
+
+    `site` is the file of the cluster's settings.
+    """
     try:
-        launch(spec, graph, partition, out, mode)
+        launch(spec, graph, partition, out, mode, read_site(site) if site else None)
+    except Interrupted as end:
+        print(f"error: {end.message}", file=sys.stderr)
+        raise
     except RunFailed as failure:
         print(f"error: {failure}", file=sys.stderr)
         raise SystemExit(1) from None

@@ -4,6 +4,8 @@ torch.optim would do the same; it also imports torch's compiler when an optimise
 every run 2 to 3 seconds.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 
@@ -40,6 +42,18 @@ class Adam:
         self._mean = torch.zeros_like(parameters.values)
         self._square = torch.zeros_like(parameters.values)
         self._steps = 0
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """All that a step reads and changes, on the CPU: `weights`, `mean`, `square` float32, flat; `steps` int64."""
+        tensors = {"weights": self._parameters.values, "mean": self._mean, "square": self._square}
+        return {name: tensor.cpu() for name, tensor in tensors.items()} | {"steps": torch.tensor(self._steps)}
+
+    def restore(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Go on from a `state` of the same model; the weights change in place."""
+        self._parameters.values.copy_(state["weights"])
+        self._mean.copy_(state["mean"])
+        self._square.copy_(state["square"])
+        self._steps = int(state["steps"])
 
     def step(self) -> None:
         """Update the weights."""

@@ -95,6 +95,19 @@ TRAINING_OPTIONS: Fragment = {
             "default": 600,
             "description": "Seconds after which a run is ended.",
         },
+        "peer_timeout_s": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "default": 300,
+            "description": "Longest that a rank waits for the others before the run fails; how a stopped rank is seen.",
+        },
+        "checkpoint_every": {
+            "type": "integer",
+            "minimum": 0,
+            "default": 0,
+            "description": "Epochs between checkpoints; 0: none, and an interrupted run is repeated from its start. A "
+            "run that was resumed has a training curve, but no table gives its times.",
+        },
         "keep_failures": {
             "type": "boolean",
             "default": True,

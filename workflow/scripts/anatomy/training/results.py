@@ -20,6 +20,7 @@ MANIFESTS = {"timed": TIMED_MANIFEST, "profiled": PROFILE_MANIFEST}
 EPOCH_COLUMNS = {
     "rank": "int32",
     "epoch": "int32",
+    "piece": "int32",
     "warmup": "bool",
     "steps": "int32",
     "train_nodes": "int64",
@@ -40,8 +41,14 @@ EPOCH_COLUMNS = {
 ACCESS_COLUMNS = {"rank": "int32", "epoch": "int32", "node": "int64", "count": "int32"}
 
 
-def write_timed(strategy: Any, out: Path, gathered: list[dict[str, Any]], seconds: float) -> None:
-    """Write a completed timed run. `gathered`: per rank its epochs, accesses and bytes outside of epochs."""
+def write_timed(
+    strategy: Any, out: Path, gathered: list[dict[str, Any]], checkpoints: Mapping[str, Any], seconds: float
+) -> None:
+    """Write a completed timed run. `gathered`: per rank the fields of its `timed.Measured`.
+
+    Epochs of the same `piece` were trained without an interruption between them. What `checkpoints` cost, and
+    `seconds`, are of the last piece.
+    """
     context = strategy.context
     epochs = [row for rank in gathered for row in rank["epochs"]]
     _share_accuracies(epochs)
@@ -53,6 +60,8 @@ def write_timed(strategy: Any, out: Path, gathered: list[dict[str, Any]], second
         "predicted": vars(strategy.predict()),
         "setup_sent_bytes": _added(rank["setup"] for rank in gathered),
         "evaluation_sent_bytes": _added(rank["evaluation"] for rank in gathered),
+        "resumed_at": gathered[0]["resumed_at"],
+        "checkpoints": dict(checkpoints),
         "final": {key: last[key] for key in ("loss", "train_accuracy", "val_accuracy", "test_accuracy")},
         "weights_sha256": context.model.weights_sha256(),
         "seconds": round(seconds, 3),

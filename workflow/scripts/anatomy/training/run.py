@@ -6,6 +6,7 @@ Timed runs write `epochs.parquet`, `accesses.parquet` and `metrics.json`; profil
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -28,9 +29,10 @@ from anatomy.training.specification import RunSpecification, read_specification
 from anatomy.training.strategies._base import Context, Strategy
 from anatomy.training.timed import time_epochs
 
+InitMethod = str | Callable[[timedelta], dist.Store]
+"""Where the ranks meet: torch's `init_method`, or what makes a store, given how long a rank may wait for others."""
+
 MODES = {"timed": time_epochs, "profiled": profile_steps}
-GROUP_TIMEOUT_S = 300
-"""Longest that a rank waits in a collective for the others; the launcher ends a run with a dead rank long before."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def open_inputs(spec: Path, graph: Path, partition: Path) -> Inputs:
     return Inputs(specification, opened, parts)
 
 
-def train(inputs: Inputs, out: Path, mode: str, init_method: str) -> Model:
+def train(inputs: Inputs, out: Path, mode: str, init_method: InitMethod) -> Model:
     """Run this rank: join the others, build the model, train and write; returns the trained model."""
     specification = inputs.specification
     torch.set_num_threads(specification.training.threads_per_rank)
@@ -88,7 +90,7 @@ def train(inputs: Inputs, out: Path, mode: str, init_method: str) -> Model:
     return context.model
 
 
-def join_ranks(specification: RunSpecification, init_method: str) -> tuple[Communicator, torch.device]:
+def join_ranks(specification: RunSpecification, init_method: InitMethod) -> tuple[Communicator, torch.device]:
     """This rank's transport and device. Rank and number of ranks come from the environment, as torchrun sets them.
 
     The process group is never destroyed: torch 2.2 joins Gloo's threads with the interpreter's lock held, for which
@@ -102,11 +104,10 @@ def join_ranks(specification: RunSpecification, init_method: str) -> tuple[Commu
         torch.cuda.set_device(device)
     if size == 1:
         return Communicator(device=device if training.communication == "nccl" else "cpu"), device
-    limit = timedelta(seconds=min(training.timeout_s, GROUP_TIMEOUT_S))
+    limit = timedelta(seconds=min(training.timeout_s, training.peer_timeout_s))
     if not dist.is_initialized():
-        dist.init_process_group(
-            training.communication, init_method=init_method, timeout=limit, world_size=size, rank=rank
-        )
+        where = {"init_method": init_method} if isinstance(init_method, str) else {"store": init_method(limit)}
+        dist.init_process_group(training.communication, timeout=limit, world_size=size, rank=rank, **where)
     transport = device if training.communication == "nccl" else torch.device("cpu")
     return Communicator(rank, size, transport), device
 

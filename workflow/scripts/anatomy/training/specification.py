@@ -44,6 +44,8 @@ class TrainingSpecification:
     operators: str
     threads_per_rank: int
     timeout_s: float
+    peer_timeout_s: float
+    checkpoint_every: int
     keep_failures: bool
 
 
@@ -71,6 +73,11 @@ class RunSpecification:
     model: ModelSpecification
     training: TrainingSpecification
     profile: ProfileSpecification
+    hosts: int = 1
+
+    @property
+    def ranks_per_host(self) -> int:
+        return self.ranks // self.hosts
 
 
 def read_specification(path: Path) -> RunSpecification:
@@ -88,6 +95,11 @@ def read_specification(path: Path) -> RunSpecification:
         raise StudyError(
             f"{path}: ranks: found {content['ranks']} ranks for {content['num_parts']} parts; every rank trains one "
             "part, so the two must be equal"
+        )
+    if content["ranks"] % content["hosts"]:
+        raise StudyError(
+            f"{path}: hosts: found {content['hosts']} hosts for {content['ranks']} ranks; every host takes as many "
+            "ranks, so use a divisor of the ranks"
         )
     problems = list(contradictions(content["strategy"], content["model"], content["training"]))
     if problems:
@@ -110,7 +122,8 @@ def _schema(method: str) -> Fragment:
     texts = dict.fromkeys(("kind", "run", "graph", "partitioner"), _TEXT)
     counts = {"num_parts": _COUNT, "ranks": _COUNT, "seed": {"type": "integer", "minimum": 0}}
     properties = texts | counts | sections
-    return {"properties": properties, "required": list(properties)}
+    hosts = {"hosts": _COUNT | {"default": 1, "description": "Hosts that the ranks are spread over."}}
+    return {"properties": properties | hosts, "required": list(properties)}
 
 
 def _named(fragment: Fragment, *names: str) -> Fragment:

@@ -1,13 +1,17 @@
 """Timed runs: wall time, bytes, memory, loss and accuracy of every epoch and rank."""
 
+import json
 import logging
 import resource
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from anatomy.training.checkpoints import Checkpoints
+from anatomy.training.failures import end_requests
 from anatomy.training.results import write_timed
 from anatomy.training.strategies._base import EpochResult, Strategy
 
@@ -17,31 +21,75 @@ ACCESS_EPOCHS = 2
 Row = dict[str, Any]
 
 
+@dataclass
+class Measured:
+    """What one rank has measured so far.
+
+    `setup` and `evaluation`: bytes sent, by kind, outside of epochs; `resumed_at`: the epochs, from 0, at which the run
+    went on from a checkpoint. What an attempt has to send again is counted in `evaluation` again.
+    """
+
+    setup: dict[str, int]
+    evaluation: dict[str, int]
+    epochs: list[Row] = field(default_factory=list)
+    accesses: list[Row] = field(default_factory=list)
+    resumed_at: list[int] = field(default_factory=list)
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint; numbers as JSON, which keeps every digit."""
+        numbers = {"evaluation": self.evaluation, "epochs": self.epochs, "resumed_at": self.resumed_at}
+        accesses = [
+            row | {"node": torch.from_numpy(row["node"]), "count": torch.from_numpy(row["count"])}
+            for row in self.accesses
+        ]
+        return {"numbers": json.dumps(numbers), "accesses": accesses}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a `state`; the next epochs are a new piece."""
+        numbers = json.loads(state["numbers"])
+        self.evaluation, self.epochs = numbers["evaluation"], numbers["epochs"]
+        self.resumed_at = [*numbers["resumed_at"], len(self.epochs)]
+        self.accesses = [
+            row | {"node": row["node"].numpy(), "count": row["count"].numpy()} for row in state["accesses"]
+        ]
+
+
 def time_epochs(strategy: Strategy, out: Path) -> None:
-    """Train all epochs; rank 0 writes what every rank measured to `out`."""
+    """Train all epochs that no checkpoint holds; rank 0 writes what every rank measured to `out`."""
     start = time.perf_counter()
     context = strategy.context
     communicator = context.communicator
     strategy.prepare()
-    setup_bytes, evaluation_bytes = communicator.take_sent_bytes(), dict.fromkeys(communicator.take_sent_bytes(), 0)
-    epochs, accesses = [], []
+    measured = Measured(communicator.take_sent_bytes(), communicator.take_sent_bytes())
     num_epochs = context.specification.strategy["epochs"]
-    for epoch in range(num_epochs):
-        record = epoch >= num_epochs - ACCESS_EPOCHS
-        row = _train(strategy, epoch, record)
-        if record:
-            nodes, counts = strategy.accesses()
-            accesses.append({"rank": communicator.rank, "epoch": epoch, "node": nodes, "count": counts})
-        row |= _evaluate(strategy, epoch)
-        for kind, sent in communicator.take_sent_bytes().items():
-            evaluation_bytes[kind] += sent
-        epochs.append(row)
-        _report(row, num_epochs)
-    measured = {"epochs": epochs, "accesses": accesses, "setup": setup_bytes, "evaluation": evaluation_bytes}
-    gathered = communicator.gather(measured)
-    if gathered is not None:
-        write_timed(strategy, out, gathered, time.perf_counter() - start)
-    communicator.wait_for_all()
+    with end_requests(heeded=context.specification.training.checkpoint_every > 0) as stop_asked:
+        checkpoints = Checkpoints(strategy, out, stop_asked)
+        checkpoints.resume(measured)
+        for epoch in range(len(measured.epochs), num_epochs):
+            _measure(strategy, epoch, measured)
+            _report(measured.epochs[-1], num_epochs)
+            if epoch < num_epochs - 1:
+                checkpoints.after_epoch(epoch + 1, measured)
+        gathered = communicator.gather(vars(measured))
+        if gathered is not None:
+            checkpoints.check()
+            write_timed(strategy, out, gathered, checkpoints.summary, time.perf_counter() - start)
+            checkpoints.remove()
+        communicator.wait_for_all()
+
+
+def _measure(strategy: Strategy, epoch: int, measured: Measured) -> None:
+    """Train and evaluate one epoch, and add what it took."""
+    communicator = strategy.context.communicator
+    record = epoch >= strategy.context.specification.strategy["epochs"] - ACCESS_EPOCHS
+    row = _train(strategy, epoch, record) | {"piece": len(measured.resumed_at)}
+    if record:
+        nodes, counts = strategy.accesses()
+        measured.accesses.append({"rank": communicator.rank, "epoch": epoch, "node": nodes, "count": counts})
+    row |= _evaluate(strategy, epoch)
+    for kind, sent in communicator.take_sent_bytes().items():
+        measured.evaluation[kind] += sent
+    measured.epochs.append(row)
 
 
 def _train(strategy: Strategy, epoch: int, record: bool) -> Row:
@@ -62,7 +110,7 @@ def _train(strategy: Strategy, epoch: int, record: bool) -> Row:
         "train_nodes": result.train_nodes,
         "wall_s": wall_s,
         "loss": result.loss,
-        **{f"sent_{kind}_bytes": count for kind, count in sent.items()},
+        **{f"sent_{kind}_bytes": None if kind in strategy.uncounted else count for kind, count in sent.items()},
         "remote_nodes": result.remote_nodes,
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-CONFIGURATION = ("graph", "partitioner", "num_parts", "strategy", "model", "ranks")
+CONFIGURATION = ("graph", "partitioner", "num_parts", "strategy", "model", "ranks", "hosts")
 """Columns that tell apart runs that are no repetitions of each other."""
 
 COMPLETED = "completed"

@@ -25,8 +25,9 @@ RUN_COLUMNS: Columns = {
     "run": Column(
         "string",
         "",
-        "name of the run: {graph}.{partitioner}-{num_parts}.{strategy}.{model}.s{seed}; of traces recorded "
-        "elsewhere, the name that they have in the config, and what traces do not tell is missing",
+        "name of the run: {graph}.{partitioner}-{num_parts}.{strategy}.{model}.s{seed}, with .h{hosts} before the seed "
+        "where there are several; of traces recorded elsewhere, the name that they have in the config, and what traces "
+        "do not tell is missing",
     ),
     "graph": Column("string", "", "graph trained on"),
     "partitioner": Column("string", "", "partitioner, as named in the config; `single` for one part"),
@@ -35,6 +36,7 @@ RUN_COLUMNS: Columns = {
     "method": Column("string", "", "method of the strategy: minibatch, fullgraph, …"),
     "model": Column("string", "", "model, as named in the config"),
     "ranks": Column("Int64", "", "training processes"),
+    "hosts": Column("Int64", "", "hosts that the ranks are spread over, as many on each"),
     "seed": Column("Int64", "", "seed of the run; runs that differ in nothing else are its repetitions"),
     "oversubscribed": Column(
         "boolean",

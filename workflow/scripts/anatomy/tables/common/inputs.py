@@ -104,8 +104,21 @@ class StudyRun:
 
     @property
     def measured_epochs(self) -> pd.DataFrame:
-        """The epochs whose times and bytes count: all but the warm-up."""
+        """The epochs whose bytes count: all but the warm-up."""
         return self.epochs[~self.epochs["warmup"]]
+
+    @property
+    def resumptions(self) -> int:
+        """How many times the run was interrupted and went on from a checkpoint."""
+        return len(self.metrics.get("resumed_at", []))
+
+    @property
+    def timed_epochs(self) -> pd.DataFrame:
+        """The epochs whose times count: all but the warm-up, and none of a run that was resumed.
+
+        An interrupted measurement is repeated, never put together from pieces.
+        """
+        return self.measured_epochs.iloc[:0] if self.resumptions else self.measured_epochs
 
     @cached_property
     def accesses(self) -> pd.DataFrame:
@@ -161,6 +174,7 @@ class StudyRun:
             "method": spec["strategy"]["method"],
             "model": spec["model"]["name"],
             "ranks": spec["ranks"],
+            "hosts": spec.get("hosts", 1),
             "seed": spec["seed"],
             "oversubscribed": self._oversubscribed,
             "platform": self._platform,
@@ -171,10 +185,11 @@ class StudyRun:
     def _oversubscribed(self) -> bool | None:
         """None where the run's machine is not known."""
         machine, training = self.metrics.get("machine") or {}, self.spec["training"]
+        ranks = self.spec["ranks"] // self.spec.get("hosts", 1)
         if training["device"] == "cpu":
-            workers, places = self.spec["ranks"] * training["threads_per_rank"], machine.get("cores")
+            workers, places = ranks * training["threads_per_rank"], machine.get("cores")
         else:
-            workers, places = self.spec["ranks"], machine.get("gpus")
+            workers, places = ranks, machine.get("gpus")
         return None if places is None else workers > places
 
     @property

@@ -1,9 +1,10 @@
 """What every strategy offers, and what it is given."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -67,6 +68,9 @@ class PredictedBytes:
 class Strategy(ABC):
     """One way of training. All ranks make the same calls in the same order, whatever their parts hold."""
 
+    uncounted: ClassVar[tuple[str, ...]] = ()
+    """Kinds of bytes that are sent and that nobody counts; they are missing from the results, not 0."""
+
     def __init__(self, context: Context) -> None:
         self.context = context
 
@@ -85,6 +89,18 @@ class Strategy(ABC):
     @abstractmethod
     def predict(self) -> PredictedBytes:
         """Closed forms of what this strategy sends."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What this rank carries from one epoch to the next beyond the model, the optimiser and torch's generators.
+
+        None by default. A strategy that keeps more (stale activations, a cache that changes) overrides this and
+        `restore`, or a resumed run is not the same as an uninterrupted one.
+        """
+        return {}
+
+    def restore(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Go on from a `state`, CPU tensors, of the same strategy on the same rank; called after `prepare`."""
+        assert not state, "a strategy that keeps a state restores it"
 
     def accesses(self) -> tuple[np.ndarray, np.ndarray]:
         """Remote nodes fetched in the recorded epoch, int64, and how many times, int32; none by default."""
