@@ -14,6 +14,8 @@ rule partition_graph:
         f"{RESULTS}/benchmarks/partitions/{{graph}}/{{partition}}.tsv"
     conda:
         "../envs/analysis.yaml"
+    resources:
+        mem_mb=partition_memory,
     params:
         name=partitioner_of,
         num_parts=lambda wildcards: wildcards.partition.rpartition("-")[2],

@@ -33,6 +33,8 @@ rule train_run:
     conda:
         "../envs/training.yaml"
     threads: exclusive_threads
+    resources:
+        **RUN_RESOURCES,
     message:
         "train {wildcards.run}"
     shell:
@@ -56,6 +58,8 @@ rule profile_run:
     conda:
         "../envs/training.yaml"
     threads: exclusive_threads
+    resources:
+        **RUN_RESOURCES,
     message:
         "profile {wildcards.run}"
     shell:

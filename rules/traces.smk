@@ -15,6 +15,8 @@ rule parse_trace:
     conda:
         "../envs/analysis.yaml"
     threads: processes_for_traces
+    resources:
+        mem_mb=traces_memory,
     params:
         folder=folder_of_traces,
         options=lambda wildcards: compact(PLAN.parse_options(wildcards.traces)),

@@ -1,10 +1,12 @@
 """Fixtures that all tests share."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(Path(__file__).parent))  # for what several folders of tests use
 
 
 @pytest.fixture(scope="session")

@@ -120,7 +120,7 @@ def test_a_damaged_trace_is_said_and_leaves_no_table(finished, tmp_path):
     trace.write_bytes(trace.read_bytes()[:-4])
     result = copy.snakemake(*OWN)
     assert result.returncode == 1
-    assert re.search(r"FAILED: take the traces of mine apart\n.*logs/traces/mine\.log", result.stdout)
-    assert re.search(r"error: .*rank1\.json", result.stdout)
+    said = r"FAILED: take the traces of mine apart\n\S*logs/failed/traces-mine\.log: error: .*rank1\.json"
+    assert re.search(said, result.stdout)
     assert "Traceback" not in result.stdout
     assert not list((copy.root / "results" / "own").rglob("*.parquet"))

@@ -209,6 +209,12 @@ def _size_mismatches(place: str, experiment: Options, num_nodes: Mapping[str, in
                 f"{place}.parts: found {experiment['parts']} parts for {ranks} ranks; every rank trains one part: "
                 "leave `parts` out"
             )
+        for shared in experiment.get("ranks_per_host", []):
+            if ranks > shared and ranks % shared:
+                yield (
+                    f"{place}.ranks_per_host: found {shared} for {ranks} ranks, which leaves one host with fewer ranks "
+                    "than the others; use a divisor of the ranks"
+                )
         nodes = num_nodes.get(graph)
         if nodes is not None and ranks > nodes:
             yield f"{place}.ranks: found {ranks} parts, but graphs.{graph} has only {nodes} nodes; use fewer ranks"
@@ -218,6 +224,11 @@ def points_of(experiment: Mapping[str, Any]) -> list[tuple[str, int]]:
     """The (graph, ranks) pairs of an experiment."""
     points = [(point["graph"], point["ranks"]) for point in experiment.get("points", [])]
     return points + list(product(experiment.get("graphs", []), experiment.get("ranks", [])))
+
+
+def hosts_of(ranks: int, ranks_per_host: int | None) -> int:
+    """How many hosts a run takes; None: as many ranks share a host as there are."""
+    return 1 if ranks_per_host is None else -(-ranks // ranks_per_host)
 
 
 def trace_files(source: Mapping[str, Any]) -> list[str]:

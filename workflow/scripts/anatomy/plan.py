@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from anatomy.configuration import ROOT_PARTITIONER, points_of
+from anatomy.configuration import ROOT_PARTITIONER, hosts_of, points_of
 
 Options = dict[str, Any]
 
@@ -25,6 +25,7 @@ class Run:
     strategy: str
     model: str
     seed: int
+    hosts: int = 1
 
     @property
     def partition(self) -> str:
@@ -33,25 +34,42 @@ class Run:
 
     @property
     def name(self) -> str:
-        return f"{self.graph}.{self.partition}.{self.strategy}.{self.model}.s{self.seed}"
+        spread = f".h{self.hosts}" if self.hosts > 1 else ""
+        return f"{self.graph}.{self.partition}.{self.strategy}.{self.model}{spread}.s{self.seed}"
 
 
 class Plan:
     """The runs of a study, and which experiment, table, figure and observation needs which.
 
-    `config` is what `check_configuration` returned.
+    `config` is what `check_configuration` returned; `max_hosts` how many hosts a run may take where it is carried out,
+    None for any number. Runs that need more are not measurable there and left out of everything but `left_out`.
     """
 
-    def __init__(self, config: Options) -> None:
+    def __init__(self, config: Options, max_hosts: int | None = None) -> None:
         self.config = config
+        self._max_hosts = max_hosts
 
     @cached_property
     def experiments(self) -> dict[str, list[Run]]:
         """The runs of each experiment, in the order of its lists; none where it takes traces recorded elsewhere."""
+        return {name: [run for run in runs if self._measurable(run)] for name, runs in self._all_experiments.items()}
+
+    @cached_property
+    def left_out(self) -> list[str]:
+        """Names of the runs that need more hosts than there are, sorted."""
+        return sorted(
+            {run.name for runs in self._all_experiments.values() for run in runs if not self._measurable(run)}
+        )
+
+    @cached_property
+    def _all_experiments(self) -> dict[str, list[Run]]:
         return {
             name: [] if "traces" in experiment else list(self._expand(experiment))
             for name, experiment in self.config["experiments"].items()
         }
+
+    def _measurable(self, run: Run) -> bool:
+        return self._max_hosts is None or run.hosts <= self._max_hosts
 
     @cached_property
     def runs(self) -> dict[str, Run]:
@@ -126,6 +144,7 @@ class Plan:
             "strategy": {"name": run.strategy, **self.config["strategies"][run.strategy]},
             "model": {"name": run.model, **self.config["models"][run.model]},
             "ranks": run.num_parts,
+            **({"hosts": run.hosts} if run.hosts > 1 else {}),
             "seed": run.seed,
             "training": self.config["training"],
             "profile": self.config["profile"],
@@ -133,8 +152,9 @@ class Plan:
 
     def _expand(self, experiment: Mapping[str, Any]) -> Iterator[Run]:
         runs = {}
-        for (graph, ranks), partitioner, strategy, model, seed in product(
+        for (graph, ranks), ranks_per_host, partitioner, strategy, model, seed in product(
             points_of(experiment),
+            experiment.get("ranks_per_host", [None]),
             experiment["partitioners"],
             experiment["strategies"],
             experiment["models"],
@@ -142,6 +162,7 @@ class Plan:
         ):
             # One part needs no partitioner: all of them give the same run, which is run once.
             used = ROOT_PARTITIONER if ranks == 1 else partitioner
-            run = Run(graph, used, ranks, strategy, model, seed)
+            hosts = hosts_of(ranks, ranks_per_host)
+            run = Run(graph, used, ranks, strategy, model, seed, hosts)
             runs[run.name] = run
         yield from runs.values()

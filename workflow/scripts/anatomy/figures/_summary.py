@@ -16,6 +16,7 @@ RUN_COLUMNS = (
     "method",
     "model",
     "ranks",
+    "hosts",
     "seed",
     "oversubscribed",
     "platform",
@@ -47,7 +48,8 @@ def labelled(
     parts = [table.assign(panel="", label="", row=0).head(0)]
     table = table.assign(seed=table["seed"].fillna(0))
     for heads, part in table.groupby(list(panel_by), dropna=False):
-        told_by = dimensions if part["graph"].notna().any() else ("run", "ranks")
+        told_by = [*dimensions] if part["graph"].notna().any() else ["run", "ranks"]
+        told_by += ["hosts"] if part["hosts"].gt(1).any() else []
         varying = [name for name in told_by if part[name].nunique() > 1] or [told_by[0]]
         common = [_word(name, part[name].iloc[0]) for name in told_by if name not in varying]
         head = ", ".join(_head(*pair) for pair in zip(panel_by, heads, strict=True))
@@ -160,4 +162,6 @@ def _word(dimension: str, value: object) -> str:
         return f"{dimension} unknown"
     if dimension == "ranks":
         return "1 rank" if value == 1 else f"{value} ranks"
+    if dimension == "hosts":
+        return "1 host" if value == 1 else f"{value} hosts"
     return str(value)
