@@ -18,6 +18,7 @@ report: "workflow/report/workflow.rst"
 
 
 include: "rules/common.smk"
+include: "rules/machine.smk"
 include: "rules/graphs.smk"
 include: "rules/partitions.smk"
 include: "rules/runs.smk"

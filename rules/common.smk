@@ -6,25 +6,20 @@ import re
 import sys
 from pathlib import Path
 
-from snakemake.logging import logger
-from snakemake.resources import Resources
-
 SCRIPTS = "workflow/scripts"
 LIBRARY = f"{SCRIPTS}/anatomy"
 
 sys.path.insert(0, str(Path(workflow.basedir) / SCRIPTS))
 
-from anatomy import cluster, session
+from anatomy import session
 from anatomy.configuration import check_configuration, trace_files
 from anatomy.errors import StudyError
-from anatomy.failed_jobs import collect_failed
 from anatomy.figures import FIGURES, FORMATS
 from anatomy.graphs.sources import needs_fetch, resources
 from anatomy.imports import modules_behind
 from anatomy.observations import OBSERVATIONS
 from anatomy.plan import Plan
-from anatomy.progress import show_progress
-from anatomy.site import VARIABLE, read_site
+from anatomy.site import read_site
 from anatomy.tables import TABLES
 
 AT_WORK = workflow.is_main_process and not workflow.output_settings.dryrun
@@ -43,50 +38,6 @@ except StudyError as error:
 
 RESULTS = config["results"]
 PLAN = Plan(config, max_hosts=None if SITE else 1)
-
-session.put_python_first()
-if AT_WORK:
-    session.end_with(os.getpid())
-    session.end_when_told()
-    collect_failed(logger, Path(RESULTS, "logs"))
-    if not workflow.output_settings.verbose:
-        show_progress(logger, Path(RESULTS, "logs"))
-    if PLAN.left_out:
-        logger.warning(f"not measurable here, for want of a second host: {', '.join(PLAN.left_out)}")
-
-if SITE is None:
-    # With a limit on jobs per second Snakemake considers all jobs anew every second, once for each job it has started: in a
-    # study of a hundred jobs that takes a quarter of a core away from the runs that are being measured.
-    if workflow.scheduling_settings is not None:
-        workflow.scheduling_settings.max_jobs_per_timespan = None
-else:
-    os.environ[VARIABLE] = str(SITE.path.resolve())
-    workflow.resource_settings.default_resources = Resources.parse(
-        [f"{name}={value}" for name, value in cluster.default_resources(SITE).items()],
-        allow_expressions=True,
-        defaults="full",
-    )
-    if workflow.is_main_process:
-        # This machine's cores, which the default profile counts, are no limit of what a job elsewhere may ask for.
-        workflow.resource_settings.cores = workflow.global_resources["_cores"] = None
-    if AT_WORK:
-        from anatomy.submission import use_study_executor
-
-        use_study_executor(Path(RESULTS))
-    if workflow.remote_exec:
-        shell.prefix(SITE.shell_prefix())
-
-    # Moments of work each, many of them: not worth a place in the queue.
-    localrules:
-        tabulate_study,
-        draw_figure,
-        judge_observation,
-        build_report,
-
-
-onstart:
-    if SITE is None and not workflow.local_exec:
-        sys.exit("error: nothing says what this cluster is like; use `--profile slurm`, see docs/cluster.md")
 
 
 def one_of(names):
@@ -138,7 +89,7 @@ def modules_of_run(wildcards):
         f"training/layers/{specification['model']['layer']}.py",
         f"training/operators/{specification['training']['operators']}_backend.py",
     ]
-    return behind("launch_run.py", *plugins, within=["training", "phases.py"])
+    return behind("launch_run.py", *plugins, within=["training", "phases.py", "arrow.py"])
 
 
 def plugin(plugins, name):
@@ -155,44 +106,6 @@ def study_command():
     """What a person types to rebuild this study; the default one needs no configuration named."""
     files = [os.path.relpath(file) for file in workflow.overwrite_configfiles]
     return " ".join(["snakemake", *(["--configfile", *files] if files else [])])
-
-
-def exclusive_threads(wildcards):
-    """A measured run has the machine to itself: where jobs share one, it takes all its cores."""
-    if SITE is None:
-        return workflow.cores
-    specification = PLAN.specification(wildcards.run)
-    return specification["ranks"] // specification.get("hosts", 1) * specification["training"]["threads_per_rank"]
-
-
-def manifest_of_graph(graph):
-    """What is known of a graph; None before it is built."""
-    path = Path(RESULTS, "graphs", graph, "graph.json")
-    return json.loads(path.read_text()) if path.is_file() else None
-
-
-def run_resource(name):
-    """A resource of a run."""
-
-    def value(wildcards, attempt):
-        specification = PLAN.specification(wildcards.run)
-        graph = manifest_of_graph(specification["graph"])
-        return cluster.resources_of_run(specification, graph, attempt, SITE).get(name)
-
-    return value
-
-
-# On this machine a run has what there is.
-RUN_RESOURCES = {name: run_resource(name) for name in cluster.RUN_RESOURCES} if SITE else {}
-
-
-def partition_memory(wildcards, attempt):
-    return cluster.memory_of_partitioning_mb(manifest_of_graph(wildcards.graph), attempt)
-
-
-def traces_memory(wildcards, attempt):
-    """In MB: each process at a time holds one rank's trace."""
-    return (500 + 1000 * processes_for_traces(wildcards)) * 2 ** (attempt - 1)
 
 
 def source_of_graph(wildcards):

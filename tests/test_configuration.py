@@ -89,6 +89,21 @@ def test_the_configurations_we_ship_are_valid(path):
             "found 601 parts, but graphs.tiny has only 600",
             "fewer",
         ),
+        (
+            "experiments.hosts",
+            TEST["experiments"]["hosts"] | {"ranks": [3], "ranks_per_host": [2]},
+            "experiments.hosts.ranks_per_host",
+            "found 2 for 3 ranks",
+            "use a divisor",
+        ),
+        ("experiments.hosts.ranks_per_host", 1, "experiments.hosts.ranks_per_host", "found 1", "expected array"),
+        (
+            "strategies.minibatch.method",
+            "distdgl",
+            "experiments.all.ranks_per_host",
+            "found nothing, but each rank of minibatch needs a host of its own",
+            "add `ranks_per_host: [1]`",
+        ),
         ("experiments.all.ranks", [0], "experiments.all.ranks.0", "found 0, expected at least 1", "raise it"),
         ("experiments.all.ranks", ..., "experiments.all", "found graphs", "give either"),
         (
@@ -219,6 +234,27 @@ def test_shared_runs_are_run_once_and_one_rank_needs_no_partitioner():
     specification = plan.specification("tiny.single-1.minibatch.sage.s0")
     assert specification["ranks"] == specification["num_parts"] == 1
     assert specification["strategy"]["fanouts"] == [4, 4]
+
+
+def test_ranks_that_do_not_share_a_host_are_other_runs_on_several():
+    config = copy.deepcopy(TEST)
+    config["experiments"]["hosts"] |= {"ranks": [1, 2, 4], "ranks_per_host": [1, 2], "strategies": ["fullgraph"]}
+    checked = check_configuration(config, "mine.yaml")
+    names = [run.name for run in Plan(checked).experiments["hosts"]]
+    assert names == [
+        "tiny.single-1.fullgraph.sage.s0",
+        "tiny.metis-2.fullgraph.sage.h2.s0",
+        "tiny.metis-2.fullgraph.sage.s0",
+        "tiny.metis-4.fullgraph.sage.h4.s0",
+        "tiny.metis-4.fullgraph.sage.h2.s0",
+    ]
+    assert Plan(checked).specification(names[3])["hosts"] == 4
+    assert "hosts" not in Plan(checked).specification(names[2]), "run.json on one host says nothing new"
+    here = Plan(checked, max_hosts=1)
+    assert [run.name for run in here.experiments["hosts"]] == [names[0], names[2]]
+    assert here.left_out == sorted([names[1], names[3], names[4]])
+    assert not set(here.left_out) & (set(here.runs) | here.profiled | set(here.traced))
+    assert ("tiny", "metis-4") not in here.partitions
 
 
 RECORDED = {

@@ -77,6 +77,23 @@ def test_two_hosts_train_as_one_and_two_runs_at_once_do_not_meet(launcher):
 
 
 @pytest.mark.slow
+def test_a_run_on_one_host_goes_into_the_container_as_a_whole(small, scripts, tmp_path):
+    container, site = tmp_path / "container", tmp_path / "site.yaml"
+    container.write_text('#!/bin/sh\necho "inside: $2 $3" >&2\nshift\nexec "$@"\n')
+    container.chmod(0o755)
+    site.write_text(f"container: {container} exec\n")
+    job = job_for(small, tmp_path / "out")
+    line = [sys.executable, scripts / "launch_run.py", "--spec", job.spec, "--graph", job.graph]
+    line += ["--partition", job.partition, "--out", job.out, "--site", site]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(list(map(str, line)), env=os.environ | {"PATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(f"inside: python {scripts / 'launch_run.py'}\n")
+    assert done.stderr.count("inside") == 1
+    assert job.metrics()["status"] == "completed"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "first_line"),
     [

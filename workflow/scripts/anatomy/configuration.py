@@ -124,6 +124,7 @@ def _mismatches(config: Options) -> Iterator[str]:
             yield from _recorded_mismatches(config, f"experiments.{name}", experiment)
         else:
             yield from _experiment_mismatches(config, f"experiments.{name}", experiment)
+            yield from _host_mismatches(config, f"experiments.{name}", experiment)
             yield from _size_mismatches(f"experiments.{name}", experiment, num_nodes)
     yield from _rule_mismatches(config["parsing"]["operator_rules"])
     yield from _table_mismatches(config)
@@ -199,6 +200,27 @@ def _experiment_mismatches(config: Options, place: str, experiment: Options) -> 
             for problem in contradictions(*options):
                 problem = problem.replace("strategy.", f"strategies.{strategy}.", 1)
                 yield problem.replace("model.", f"models.{model}.", 1) + f" (in {place})"
+
+
+def _host_mismatches(config: Options, place: str, experiment: Options) -> Iterator[str]:
+    """Strategies whose ranks cannot share a host, in runs where they would."""
+    alone = [
+        name
+        for name in experiment["strategies"]
+        if (options := config["strategies"].get(name))
+        and STRATEGIES[options["method"]].constants.get("ONE_RANK_PER_HOST")
+    ]
+    sharing = [
+        shared
+        for (_, ranks), shared in product(points_of(experiment), experiment.get("ranks_per_host", [None]))
+        if hosts_of(ranks, shared) < ranks
+    ]
+    if alone and sharing:
+        found = "nothing" if sharing[0] is None else sharing[0]
+        yield (
+            f"{place}.ranks_per_host: found {found}, but each rank of {', '.join(alone)} needs a host of its own; "
+            "add `ranks_per_host: [1]`"
+        )
 
 
 def _size_mismatches(place: str, experiment: Options, num_nodes: Mapping[str, int | None]) -> Iterator[str]:

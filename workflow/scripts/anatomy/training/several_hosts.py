@@ -6,6 +6,7 @@ It needs neither torch nor DGL: with a container these are in the container. Whe
 import logging
 import os
 import queue
+import re
 import shlex
 import signal
 import socket
@@ -113,10 +114,14 @@ def _own_address(other: str, site: Site | None) -> str:
             f"{site.path}: interface: found {site.interface!r}, which has no IPv4 address on the first host; there "
             f"are: {', '.join(psutil.net_if_addrs())}; name one of these"
         )
+    # By the address that SLURM itself uses, which may be known where the host's name is not.
+    known = re.search(r"\bNodeAddr=(\S+)", _said(["scontrol", "show", "node", other]))
     try:
-        return address_towards(socket.gethostbyname(other))
+        return address_towards(socket.gethostbyname(known[1] if known else other))
     except OSError as error:
-        raise StudyError(f"host {other} of this job can't be found by its name ({error}); set `interface`") from error
+        raise StudyError(
+            f"host {other} of this job can't be found ({error}); name the network `interface` in the cluster's settings"
+        ) from error
 
 
 def _settings(specification: RunSpecification, site: Site | None) -> dict[str, str]:

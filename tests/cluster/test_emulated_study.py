@@ -1,0 +1,41 @@
+"""The test study's runs through `snakemake --profile slurm` on a real SLURM: on one host and on two, as without it."""
+
+import json
+import shutil
+
+import pandas as pd
+import pytest
+
+from checkout import Checkout
+
+RUNS = [f"tiny.metis-2.{strategy}.sage" for strategy in ("minibatch", "fullgraph")]
+COMMON = ("--configfile", "config/test.yaml")
+
+
+def metrics(run):
+    return f"results/test/runs/{run}/timed/metrics.json"
+
+
+def trained(checkout, run):
+    """What a run's training came to, times aside."""
+    path = checkout.root / metrics(run)
+    epochs = pd.read_parquet(path.with_name("epochs.parquet"))
+    return json.loads(path.read_text())["weights_sha256"], epochs["loss"].tolist(), epochs["val_accuracy"].tolist()
+
+
+@pytest.mark.slow
+def test_runs_on_one_and_two_hosts_train_as_without_slurm(cluster, tmp_path):
+    here, there = Checkout(tmp_path / "here"), Checkout(tmp_path / "there")
+    (there.root / "slurm").symlink_to("profiles/slurm")
+    site = there.root / "profiles" / "slurm" / "site.yaml"
+    shutil.copy(site.with_name("site.example.yaml"), site)
+    one_host, two_hosts = [f"{run}.s0" for run in RUNS], [f"{run}.h2.s0" for run in RUNS]
+    alone = here.snakemake(*map(metrics, one_host), *COMMON)
+    assert alone.returncode == 0, alone.stdout
+    soon = ("--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "10")
+    result = there.snakemake(
+        *map(metrics, one_host + two_hosts), *COMMON, "--profile", "slurm", *soon, **cluster.environment
+    )
+    assert result.returncode == 0, result.stdout
+    for run, spread in zip(one_host, two_hosts, strict=True):
+        assert trained(there, run) == trained(there, spread) == trained(here, run)
