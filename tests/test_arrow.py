@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anatomy.traces.arrow import numbers, texts
-from anatomy.traces.columns import MISSING, Named
+from anatomy.arrow import named, numbers, texts
 
 INTEGERS = st.lists(st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)))
 
@@ -19,15 +18,16 @@ INTEGERS = st.lists(st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)))
 @settings(deadline=None)
 @given(values=INTEGERS)
 def test_integers(kind, values):
-    column = np.array([MISSING if value is None else value for value in values], dtype=np.int64)
-    assert numbers(column, kind).equals(pa.array(values, type=getattr(pa, kind)()))
+    valid = np.array([value is not None for value in values], dtype=bool)
+    column = np.array([7 if value is None else value for value in values], dtype=np.int64)
+    assert numbers(column, kind, valid).equals(pa.array(values, type=getattr(pa, kind)()))
 
 
 @settings(deadline=None)
 @given(st.lists(st.one_of(st.none(), st.floats(allow_nan=False))))
 def test_floats(values):
     column = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
-    assert numbers(column, "double").equals(pa.array(values, type=pa.float64()))
+    assert numbers(column, "float64", ~np.isnan(column)).equals(pa.array(values, type=pa.float64()))
 
 
 @settings(deadline=None)
@@ -45,7 +45,7 @@ def test_texts(values):
 
 
 def test_named_texts():
-    assert texts(Named(np.array([1, -1, 0, 1], dtype=np.int8), ("a", "b"))).to_pylist() == ["b", None, "a", "b"]
+    assert named(np.array([1, -1, 0, 1], dtype=np.int8), ("a", "b")).to_pylist() == ["b", None, "a", "b"]
 
 
 def test_tables_are_written_without_pandas(tmp_path, scripts):

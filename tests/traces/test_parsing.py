@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from anatomy.arrow import TYPES
 from anatomy.errors import StudyError
 from anatomy.traces import parsing
-from anatomy.traces.arrow import TYPES
 from anatomy.traces.options import ParseOptions
 from anatomy.traces.parsing import examine_files, parse_traces
 from anatomy.traces.tables import COLUMNS
@@ -44,7 +44,7 @@ def profile_manifest(folder, **content):
 
 def schema_of(table):
     return pa.schema(
-        [(name, TYPES[kind][0] if kind in TYPES else pa.string()) for name, (kind, _) in COLUMNS[table].items()]
+        [(name, TYPES[kind] if kind in TYPES else pa.string()) for name, (kind, _) in COLUMNS[table].items()]
     )
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from anatomy.traces.options import ParseOptions
-from anatomy.traces.rank.activity import find_activity
+from anatomy.traces.rank.activity import blocking_operators, find_activity
 from anatomy.traces.rank.annotations import PhaseTimeline, find_phases
 from anatomy.traces.rank.queueing import idle_causes, queueing
 from anatomy.traces.reading.trace import read_trace
@@ -35,7 +35,7 @@ def read(path):
     """Events and activity."""
     events = read_trace(path, ParseOptions()).events
     phases = find_phases(events)
-    return events, find_activity(events, phases, PhaseTimeline(phases), gpu=True)
+    return events, find_activity(events, blocking_operators(events, phases), PhaseTimeline(phases), gpu=True)
 
 
 class TestDlrm:

@@ -9,6 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # so that the forked ranks can import the helpers too
 
 import training_cases as cases
+from interruptions import rank_of
 
 
 @pytest.fixture(scope="session")
@@ -52,3 +53,10 @@ def small(tmp_path_factory) -> cases.Case:
     Of the three parts, part 2 has no edge inside and no training node.
     """
     return cases.small_case(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture
+def alone():
+    """The test's own process is the only rank, unless it starts others."""
+    with rank_of(0, 1):
+        yield

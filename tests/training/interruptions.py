@@ -7,12 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
-from training_cases import Job
+from training_cases import Job, job_for
 
 from anatomy.files import read_json
 from anatomy.training import timed
+from anatomy.training.checkpoint_files import FOLDER
 from anatomy.training.failures import Interrupted
 from anatomy.training.run import open_inputs, train
+
+METHODS = ("fullgraph", "minibatch")
+DROPPED = {"dropout": 0.5}
 
 
 @contextmanager
@@ -92,3 +96,29 @@ def pieces(job: Job, rank: int = 0) -> list[int]:
     """Of each epoch, in order, the piece in which it was trained."""
     epochs = pd.read_parquet(job.out / "epochs.parquet").sort_values("epoch")
     return epochs[epochs["rank"] == rank].piece.tolist()
+
+
+def settings(method: str, ranks: int = 1, every: int = 1, epochs: int = 5, **training) -> dict:
+    """A run with dropout, so that the weights depend on torch's generator as well."""
+    return {
+        "method": method,
+        "ranks": ranks,
+        "model": DROPPED,
+        "strategy": {"epochs": epochs},
+        "training": {"checkpoint_every": every, **training},
+    }
+
+
+def complete(job: Job, end_after: int | None = None) -> bool:
+    return attempt(job, Path(f"{job.out}.rendezvous"), end_after)
+
+
+def uninterrupted(case, folder: Path, method: str = "fullgraph", **changes) -> Job:
+    job = job_for(case, folder / "uninterrupted", **settings(method, every=0, **changes))
+    complete(job)
+    return job
+
+
+def newest(job: Job) -> Path:
+    """The folder of the newest checkpoint."""
+    return max((job.out / FOLDER).glob("epochs-*"))

@@ -1,6 +1,6 @@
-"""Columns as Arrow arrays, over the memory of NumPy's.
+"""NumPy's columns as Arrow arrays, over the same memory.
 
-`pyarrow.array` imports pandas wherever it is installed, which takes longer than all of a small job.
+`pyarrow.array` imports pandas wherever it is installed, which takes longer than all that a small job does.
 """
 
 from collections.abc import Iterable
@@ -8,49 +8,37 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from anatomy.traces.columns import MISSING, Named
-
-TYPES = {
-    "int32": (pa.int32(), np.int32),
-    "int64": (pa.int64(), np.int64),
-    "double": (pa.float64(), np.float64),
-    "bool": (pa.bool_(), np.bool_),
-}
-"""Kinds of columns of numbers: Arrow's and NumPy's type."""
+TYPES = {"int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}
+"""Arrow's types of columns of numbers, by the names of NumPy's."""
 
 
-def numbers(column: np.ndarray, kind: str) -> pa.Array:
-    """A column of one of `TYPES`; `MISSING` and NaN are null."""
-    arrow, numpy = TYPES[kind]
-    valid = np.ones(len(column), dtype=bool)
-    if column.dtype == np.int64:
-        valid = column != MISSING
-    elif kind == "double":
-        valid = ~np.isnan(column)
-    values = np.ascontiguousarray(np.where(valid, column, 0) if not valid.all() else column, dtype=numpy)
+def numbers(column: np.ndarray, kind: str, valid: np.ndarray | None = None) -> pa.Array:
+    """A column [n] as one of `TYPES`; where it is not `valid`, bool [n], it is null. Without `valid` all of it is."""
+    if valid is not None and valid.all():
+        valid = None
+    values = np.ascontiguousarray(column if valid is None else np.where(valid, column, 0), dtype=kind)
     data = np.packbits(values, bitorder="little") if kind == "bool" else values
-    return pa.Array.from_buffers(arrow, len(column), [_bitmap(valid), pa.py_buffer(data)])
+    return pa.Array.from_buffers(TYPES[kind], len(column), [_bitmap(valid), pa.py_buffer(data)])
 
 
-def texts(column: Named | Iterable[str | None]) -> pa.Array:
-    """A column of text, each distinct one held once; -1 as a code and None are null."""
-    if not isinstance(column, Named):
-        place: dict[str | None, int] = {None: -1}
-        codes = [place.setdefault(text, len(place) - 1) for text in column]
-        column = Named(np.array(codes, dtype=np.int32), tuple(name for name in place if name is not None))
-    codes = np.ascontiguousarray(column.codes, dtype=np.int32)
-    buffers = [_bitmap(codes >= 0), pa.py_buffer(np.maximum(codes, 0))]
-    return pa.DictionaryArray.from_arrays(
-        pa.Array.from_buffers(pa.int32(), len(codes), buffers), _distinct(column.names)
-    )
+def texts(column: Iterable[str | None]) -> pa.Array:
+    """A column of text, each distinct one held once; None is null."""
+    place: dict[str | None, int] = {None: -1}
+    codes = [place.setdefault(text, len(place) - 1) for text in column]
+    return named(np.array(codes, dtype=np.int32), [name for name in place if name is not None])
 
 
-def _distinct(names: Iterable[str]) -> pa.Array:
+def named(codes: np.ndarray, names: Iterable[str]) -> pa.Array:
+    """A column of text given as indices into `names`, integers [n]; a negative one is null."""
+    codes = np.ascontiguousarray(codes, dtype=np.int32)
+    valid = codes >= 0
+    indices = numbers(codes, "int32", valid)
     encoded = [name.encode() for name in names]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.Array.from_buffers(pa.string(), len(encoded), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    return pa.DictionaryArray.from_arrays(indices, pa.Array.from_buffers(pa.string(), len(encoded), buffers))
 
 
-def _bitmap(valid: np.ndarray) -> pa.Buffer | None:
+def _bitmap(valid: np.ndarray | None) -> pa.Buffer | None:
     """Arrow's bitmap of what is not null; None where all is."""
-    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))

@@ -40,7 +40,8 @@ JOB_MINUTES = 60
 JOB_MEMORY_MB = 2000
 
 _RANK_MB = {"cpu": 800, "cuda": 4000}
-"""What a rank takes without any graph: 0.7 GB were measured on CPUs; CUDA's libraries need several times that."""
+"""What a rank takes beside its graph. On CPUs the laptop study's ranks peak at 0.4 to 0.9 GB with theirs; the value for
+CUDA is a guess."""
 _HALO = 3
 """Nodes that a rank holds values of, in nodes of its part: its own and those that it gets from others."""
 _COPIES = 3

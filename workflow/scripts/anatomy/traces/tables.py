@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anatomy.traces.arrow import TYPES, numbers, texts
-from anatomy.traces.columns import Named
+from anatomy.arrow import TYPES, named, numbers, texts
+from anatomy.traces.columns import MISSING, Named
 from anatomy.traces.rank.annotations import PHASES
 from anatomy.traces.rank.decomposition import CATEGORIES
 
@@ -77,8 +77,8 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
         "straggler": ("int32", "rank that arrived last; missing where not matched"),
         "matched": ("bool", "whether all ranks of the group have it"),
         "matched_by": ("string", "`sequence` number, or `order` within group and step; missing where not matched"),
-        "algorithm_bandwidth": ("double", "bytes per second as NCCL's tests define it; missing without bytes"),
-        "bus_bandwidth": ("double", "the same, times what the kind sends over a link for each byte of its result"),
+        "algorithm_bandwidth": ("float64", "bytes per second as NCCL's tests define it; missing without bytes"),
+        "bus_bandwidth": ("float64", "the same, times what the kind sends over a link for each byte of its result"),
         "bandwidth_of": (
             "string",
             "`transfer`: over transfer_ns; `duration`: over start to end, waiting included, hence a lower bound",
@@ -176,6 +176,10 @@ def write_tables(folder: Path, tables: Mapping[str, Mapping[str, np.ndarray | Na
 
 
 def _array(column: np.ndarray | Named, kind: str) -> pa.Array:
+    if kind == "float64":
+        return numbers(column, kind, ~np.isnan(column))
     if kind in TYPES:
-        return numbers(column, kind)
-    return texts(Named(column, CODED[kind]) if kind in CODED and isinstance(column, np.ndarray) else column)
+        return numbers(column, kind, column != MISSING if column.dtype == np.int64 else None)
+    if kind in CODED and isinstance(column, np.ndarray):
+        column = Named(column, CODED[kind])
+    return named(column.codes, column.names) if isinstance(column, Named) else texts(column)

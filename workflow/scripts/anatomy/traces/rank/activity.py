@@ -33,10 +33,10 @@ class Activity:
     copy_phases: np.ndarray
 
 
-def find_activity(events: Events, phases: Columns, timeline: PhaseTimeline, gpu: bool) -> Activity:
+def find_activity(events: Events, blocking: np.ndarray, timeline: PhaseTimeline, gpu: bool) -> Activity:
     """What a rank's events say about when it computed, communicated and copied.
 
-    `phases` are those of `find_phases` and `timeline` is made of them; `gpu` says whether any event is on a GPU.
+    `blocking` is of `blocking_operators`; `gpu` says whether any event is on a GPU.
     """
     work = is_work(events)
     if gpu:
@@ -46,7 +46,7 @@ def find_activity(events: Events, phases: Columns, timeline: PhaseTimeline, gpu:
         communicating, copying = np.flatnonzero(work), np.flatnonzero(copies)
     else:
         called = is_call(events) & np.isin(events.thread, training_threads(events))
-        computing = computing_operators(events, blocking_operators(events, phases))
+        computing = computing_operators(events, blocking)
         communicating, copying = np.flatnonzero(work | called), computing[:0]
     return Activity(
         gpu,

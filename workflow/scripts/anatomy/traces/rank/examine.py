@@ -37,10 +37,11 @@ def examine(trace: RankTrace, options: ParseOptions) -> RankRecord:
     gpu = bool(events.on_gpu.any())
     # First what takes much memory meanwhile and leaves little, so that it does not add to what is kept.
     category_of = naming_for(options.operator_rules).category_of
-    operators = operator_times(events, steps, blocking_operators(events, phases), category_of)
+    blocking = blocking_operators(events, phases)
+    operators = operator_times(events, steps, blocking, category_of)
     queues = queueing(events, steps)
     give_back()
-    activity = find_activity(events, phases, timeline, gpu)
+    activity = find_activity(events, blocking, timeline, gpu)
     idle = idle_causes(events, steps, activity)
     give_back()
     pieces = decompose(steps, activity, timeline)
