@@ -4,7 +4,7 @@
 rule tabulate_study:
     input:
         files=inputs_of_table,
-        library=library("tables/common/*.py"),
+        library=library("tables/common/*.py", "platforms.py"),
         table=lambda wildcards: plugin(TABLES, wildcards.table),
         script=f"{SCRIPTS}/tabulate_study.py",
     output:

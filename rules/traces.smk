@@ -4,7 +4,7 @@
 rule parse_trace:
     input:
         traces=files_of_traces,
-        library=library("traces/**/*.py", "phases.py", "arrow.py"),
+        library=library("traces/**/*.py", "phases.py", "platforms.py", "arrow.py"),
         script=f"{SCRIPTS}/parse_traces.py",
     output:
         manifest=f"{RESULTS}/traces/{{traces}}/traces.json",

@@ -5,19 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anatomy.traces.intervals import (
-    clip,
     covered_before,
     covers,
     cut,
     index_at,
     innermost,
-    intersection,
     is_nesting_order,
     parents,
     separate,
     spans_of,
-    subtraction,
-    total_length,
     union,
 )
 
@@ -47,6 +43,10 @@ def instants_of(spans: np.ndarray) -> set[int]:
     return {instant for start, end in spans.tolist() for instant in range(start, end)}
 
 
+def total_length(spans: np.ndarray) -> int:
+    return int((spans[:, 1] - spans[:, 0]).sum())
+
+
 def is_disjoint(spans: np.ndarray) -> bool:
     return bool((spans[:, 0] < spans[:, 1]).all() and (spans[1:, 0] > spans[:-1, 1]).all())
 
@@ -57,22 +57,6 @@ def test_union_covers_what_any_span_covers(spans):
     assert is_disjoint(united)
     assert instants_of(united) == instants_of(spans)
     assert total_length(united) == len(instants_of(spans))
-
-
-@given(some_spans, some_spans)
-def test_intersection_and_subtraction_are_those_of_sets(first, second):
-    first, second = union(first), union(second)
-    both, only = intersection(first, second), subtraction(first, second)
-    assert is_disjoint(both)
-    assert is_disjoint(only)
-    assert instants_of(both) == instants_of(first) & instants_of(second)
-    assert instants_of(only) == instants_of(first) - instants_of(second)
-
-
-@given(some_spans, st.integers(0, HORIZON), st.integers(0, HORIZON))
-def test_clip_keeps_what_lies_in_the_window(spans, start, end):
-    start, end = min(start, end), max(start, end)
-    assert instants_of(clip(union(spans), start, end)) == instants_of(spans) & set(range(start, end))
 
 
 @given(some_spans)

@@ -34,23 +34,6 @@ def union(spans: np.ndarray) -> np.ndarray:
     return np.column_stack([starts[first], reach[np.append(first[1:], len(starts)) - 1]])
 
 
-def intersection(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The instants covered by both of two disjoint arrays."""
-    bounds = bounds_of(first, second)
-    return _where(bounds, covers(first, bounds[:-1]) & covers(second, bounds[:-1]))
-
-
-def subtraction(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The instants covered by the first of two disjoint arrays and not by the second."""
-    bounds = bounds_of(first, second)
-    return _where(bounds, covers(first, bounds[:-1]) & ~covers(second, bounds[:-1]))
-
-
-def total_length(spans: np.ndarray) -> int:
-    """The sum of the spans' lengths; of disjoint spans, the time that they cover."""
-    return int((spans[:, 1] - spans[:, 0]).sum())
-
-
 def covered_before(spans: np.ndarray, instants: np.ndarray) -> np.ndarray:
     """For each instant, how much of the time before it a disjoint array covers, int64 [k]."""
     if len(spans) == 0:
@@ -59,12 +42,6 @@ def covered_before(spans: np.ndarray, instants: np.ndarray) -> np.ndarray:
     index = np.searchsorted(spans[:, 0], instants, side="right")
     last_end = spans[np.maximum(index - 1, 0), 1]
     return before[index] - np.where(index > 0, np.maximum(last_end - instants, 0), 0)
-
-
-def clip(spans: np.ndarray, start: int, end: int) -> np.ndarray:
-    """What of disjoint spans lies in [start, end)."""
-    clipped = np.clip(spans, start, end)
-    return clipped[clipped[:, 1] > clipped[:, 0]]
 
 
 def cut(spans: np.ndarray, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -202,9 +179,3 @@ def _latest(starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarra
             np.maximum(halved[size // 2 :], owner[: -(size // 2)], out=halved[size // 2 :])
             owner = halved
     return moments, owner
-
-
-def _where(bounds: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """Disjoint spans from elementary pieces between `bounds` [k] of which `inside` [k-1] are kept."""
-    edges = np.diff(np.concatenate([[False], inside, [False]]).astype(np.int8))
-    return np.column_stack([bounds[np.flatnonzero(edges == 1)], bounds[np.flatnonzero(edges == -1)]])

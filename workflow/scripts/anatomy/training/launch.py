@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from anatomy.files import remove_abandoned_stages
 from anatomy.site import Site, read_site
 from anatomy.training import several_hosts
+from anatomy.training.checkpoint_files import kept_epochs
 from anatomy.training.failures import (
     INTERRUPTED_STATUS,
     OUT_OF_MEMORY,
@@ -96,7 +97,10 @@ def _prepare_environment(threads_per_rank: int) -> None:
 
 
 def _run_ranks(inputs: Any, out: Path, mode: str, scratch: Path) -> None:
-    """Start the ranks and wait for them. Raises RunFailed when one fails or the time is up."""
+    """Start the ranks and wait for them.
+
+    Raises RunFailed when one fails or the time is up, and Interrupted when they were asked to end and can go on later.
+    """
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -125,6 +129,9 @@ def _run_ranks(inputs: Any, out: Path, mode: str, scratch: Path) -> None:
         rank, failure = error.get_first_failure()
         _raise_failure(rank, failure, kernel_kills_for_memory() > kills)
     except SignalException as error:
+        # The ranks were told as well; those that keep checkpoints wrote one before they ended.
+        if kept_epochs(out) is not None:
+            raise Interrupted(f"asked to end ({error.sigval.name})") from None
         raise RunFailed(f"ended by signal {error.sigval.name}") from None
 
 

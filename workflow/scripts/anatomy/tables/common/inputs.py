@@ -11,12 +11,11 @@ import pandas as pd
 
 from anatomy.errors import StudyError
 from anatomy.files import open_array, read_json
+from anatomy.platforms import PLATFORMS
 
 COMPLETED = "completed"
 NOT_PROFILED = "not profiled"
 NANOSECONDS_PER_S = 1_000_000_000
-PLATFORMS = {"cuda-nccl": "GPU and NCCL", "cuda": "GPU", "cpu-gloo": "CPU and Gloo", "cpu": "CPU"}
-"""Kinds of traces, and the platform that each shows."""
 SENT_COLUMNS = {kind: f"sent_{kind}_bytes" for kind in ("features", "requests", "activations", "gradients", "weights")}
 """Kinds of bytes that a rank hands to the transport, and their columns in `epochs.parquet`."""
 

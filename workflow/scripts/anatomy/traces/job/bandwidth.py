@@ -18,8 +18,6 @@ from anatomy.traces.job.matching import numbered
 
 TRANSFER, DURATION = "transfer", "duration"
 
-BANDWIDTH_COLUMNS = ("algorithm_bandwidth", "bus_bandwidth", "bandwidth_of")
-
 
 def bus_factor(kind: str, ranks: np.ndarray) -> np.ndarray:
     """Bus over algorithm bandwidth of a kind of collective by the number of its ranks, float64 [n].

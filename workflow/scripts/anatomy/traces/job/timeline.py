@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from anatomy.platforms import PLATFORMS
 from anatomy.traces.columns import MISSING, Columns, Named, concatenated, take
 from anatomy.traces.job.collective_slices import add_arrows, add_collectives
 from anatomy.traces.job.critical_path import on_common_clock
@@ -32,8 +33,6 @@ from anatomy.traces.rank.summaries import WHOLE_RANK
 
 MOST_PIECES = 100_000
 MOST_ANNOTATIONS = 20_000
-
-KINDS = {"cuda-nccl": "GPU and NCCL", "cuda": "GPU", "cpu-gloo": "CPU and Gloo", "cpu": "CPU"}
 
 COLOURS = {
     "compute": "thread_state_running",
@@ -83,7 +82,7 @@ def write_timeline(
         activity.add(events, rank, whole_rank=False)
     add_arrows(events, halves)
     about = {
-        "kind": KINDS.get(str(facts.get("trace_kind")), "unknown"),
+        "kind": PLATFORMS.get(str(facts.get("trace_kind")), "unknown"),
         "clock_offsets_ns": {str(rank): offsets.get(rank) for rank in sorted(records)},
         "left_out": [note for note in (activity.note, phases.note, collectives.note, critical.note) if note],
     }
