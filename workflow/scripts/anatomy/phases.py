@@ -1,9 +1,12 @@
-"""What a rank can be doing in a step: the one list that training annotates and the trace parser knows."""
+"""What training annotates and the trace parser knows: what a rank can be doing in a step, and what it does as one."""
 
 from enum import StrEnum
 
 ANNOTATION_PREFIX = "phase:"
 """A phase appears in a trace as a user annotation with this prefix, e.g. `phase:sample`."""
+
+COLLECTIVE_PREFIX = "collective:"
+"""The messages that a rank posts within an annotation with this prefix are one collective, of the kind that follows."""
 
 
 class Phase(StrEnum):

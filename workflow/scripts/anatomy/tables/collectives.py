@@ -17,7 +17,7 @@ OPTIONS = {"properties": {}, "required": []}
 KEY = ("run", "phase", "kind", "group")
 COLUMNS = RUN_COLUMNS | {
     "phase": Column("string", "", "phase in which they are launched; `other` is outside of every phase"),
-    "kind": Column("string", "", "all_reduce, all_to_all, all_gather, …, send_recv, barrier, or other"),
+    "kind": Column("string", "", "all_reduce, all_to_all, all_to_all_v, all_gather, …, send_recv, barrier, or other"),
     "group": Column("string", "", "process group; `default` where the trace names none"),
     "group_size": Column("Int64", "", "ranks in the group; missing where the trace does not say"),
     "calls_per_step": Column(

@@ -51,7 +51,10 @@ RULES: tuple[Rule, ...] = (
     # PyTorch, TensorRT and vLLM, and the operators and annotations of torch.distributed.
     Rule(Category.COMMUNICATION, "^nccl nccl_kernel nccl_dev_kernel nccl_symk_dev_kernel ^rccl ^msccl nvshmem"),
     Rule(Category.COMMUNICATION, "::multimem_ ^multimem_ shot_all_reduce all_reduce_kernel cross_device_reduce"),
-    Rule(Category.COMMUNICATION, "^gloo: ^mpi: ^c10d:: c10d_functional:: ^symm_mem:: ^record_param_comms deep_ep::"),
+    Rule(
+        Category.COMMUNICATION,
+        "^gloo: ^mpi: ^collective: ^c10d:: c10d_functional:: ^symm_mem:: ^record_param_comms deep_ep::",
+    ),
     # Sampling and what makes a block of it. DGL: CSRRowWiseSampleUniform, hash maps of to_block, GraphBolt; PyG:
     # pyg-lib, torch-sparse, torch-cluster; WholeGraph.
     Rule(Category.SAMPLING, "row_wise_sample row_wise_layer_sample row_wise_pick row_wise_one_hop row_wise_degree"),

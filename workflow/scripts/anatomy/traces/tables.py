@@ -64,7 +64,11 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
         "collective": ("int64", "index by first arrival; the ranks' rows of a matched one share it"),
         "group": ("string", "process group; `default` where the trace names none"),
         "sequence": ("int64", "sequence number within the group, where the trace has one"),
-        "kind": ("string", "all_reduce, all_to_all, broadcast, all_gather, reduce_scatter, send_recv, barrier, other"),
+        "kind": (
+            "string",
+            "all_reduce, all_to_all, broadcast, all_gather, reduce_scatter, send_recv, barrier, other; all_to_all_v: "
+            "messages of any size between all ranks, annotated as one",
+        ),
         "phase": ("phase", "phase in which it was launched"),
         **RANK_AND_STEP,
         "bytes": ("int64", "larger of the rank's input and output; missing where the trace has no sizes"),

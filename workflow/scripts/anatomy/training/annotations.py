@@ -1,10 +1,15 @@
-"""Phases in traces: `with phase(Phase.SAMPLE): ...` is a user annotation `phase:sample`."""
+"""What a trace is told: `with phase(Phase.SAMPLE): ...` is a user annotation `phase:sample`."""
 
 from torch.profiler import record_function
 
-from anatomy.phases import ANNOTATION_PREFIX, Phase
+from anatomy.phases import ANNOTATION_PREFIX, COLLECTIVE_PREFIX, Phase
 
 
 def phase(name: Phase) -> record_function:
     """A context (or decorator) whose time a trace shows as that phase."""
     return record_function(ANNOTATION_PREFIX + name)
+
+
+def collective(kind: str) -> record_function:
+    """A context whose messages, sent and received, are one collective of that kind; they may end after it."""
+    return record_function(COLLECTIVE_PREFIX + kind)

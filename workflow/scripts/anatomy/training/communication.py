@@ -8,6 +8,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from anatomy.training.annotations import collective
+
+ALL_TO_ALL_V = "all_to_all_v"
+"""What a trace calls an exchange of messages of any size between all ranks."""
+
 
 class Kind(StrEnum):
     """What is sent; each has its column `sent_{kind}_bytes` in `epochs.parquet`."""
@@ -51,12 +56,42 @@ class Communicator:
         kind: Kind,
     ) -> None:
         """All-to-all of rows: rank q gets the next `send_counts[q]` rows of `send`, `receive` fills in rank order."""
+        self.start_exchange(send, send_counts, receive, receive_counts, kind).wait()
+
+    def start_exchange(
+        self,
+        send: torch.Tensor,
+        send_counts: Sequence[int],
+        receive: torch.Tensor,
+        receive_counts: Sequence[int],
+        kind: Kind,
+    ) -> "Exchange":
+        """Begin an `exchange`; neither tensor may be touched before its end has been waited for.
+
+        All ranks have to begin their exchanges in the same order. A rank that neither sends to nor receives from
+        another does not wait for it.
+        """
         if self.size == 1:
             receive.copy_(send)
-            return
+            return Exchange()
         row_bytes = send.element_size() * (send[0].numel() if send.shape[0] else 0)
         self._sent_bytes[kind] += row_bytes * (sum(send_counts) - send_counts[self.rank])
-        dist.all_to_all_single(receive, send, list(receive_counts), list(send_counts))
+        if self.device.type == "cuda":
+            work = dist.all_to_all_single(receive, send, list(receive_counts), list(send_counts), async_op=True)
+            return Exchange([work], (send, receive))
+        with collective(ALL_TO_ALL_V):
+            return self._post_messages(send.split(list(send_counts)), receive.split(list(receive_counts)))
+
+    def _post_messages(self, send: Sequence[torch.Tensor], receive: Sequence[torch.Tensor]) -> "Exchange":
+        """Gloo's own all-to-all sends before it says that it can receive. A pair of ranks has one connection, so a rank
+        that comes late puts all of its data before that word, and the two directions take turns: twice the time.
+        """
+        receive[self.rank].copy_(send[self.rank])
+        others = [(self.rank + distance) % self.size for distance in range(1, self.size)]
+        # The first rank that this one sends to is the first to receive from it.
+        receives = [dist.irecv(receive[rank], rank) for rank in reversed(others) if receive[rank].shape[0]]
+        sends = [dist.isend(send[rank], rank) for rank in others if send[rank].shape[0]]
+        return Exchange([*receives, *sends], (*send, *receive))
 
     def exchange_counts(self, send_counts: torch.Tensor) -> torch.Tensor:
         """How many rows every rank will send to this one, int64 [ranks]; sent as part of the requests."""
@@ -108,6 +143,21 @@ class Communicator:
         """Return when every rank has called this."""
         if self.size > 1:
             dist.barrier()
+
+
+class Exchange:
+    """An all-to-all on its way."""
+
+    def __init__(self, works: Sequence[dist.Work] = (), tensors: Sequence[torch.Tensor] = ()) -> None:
+        self._works = works
+        self._tensors = tensors  # Gloo knows their memory only
+
+    def wait(self) -> None:
+        """Return when everything has come and what was sent may be changed; a second call returns at once."""
+        works, self._works = self._works, ()
+        for work in works:
+            work.wait()
+        self._tensors = ()
 
 
 def ring_bytes(payload_bytes: int, rank: int, size: int) -> int:

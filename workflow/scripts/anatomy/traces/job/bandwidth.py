@@ -5,7 +5,8 @@ size that has to cross each rank's link in the best algorithm, so that it can be
 the number of ranks n.
 
 The size is the larger of a rank's input and output: for an all-gather and a reduce-scatter what all ranks hold
-together, for an all-to-all one rank's whole buffer, for everything else one rank's.
+together, for an all-to-all one rank's whole buffer, for everything else one rank's. Of an exchange of messages
+(`all_to_all_v`) it is what the rank sent or received, whichever is more, so that the two bandwidths are the same.
 
 Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md; those of all-to-all, gather and scatter
 from the tests' own code.
@@ -29,7 +30,7 @@ def bus_factor(kind: str, ranks: np.ndarray) -> np.ndarray:
         return 2 * (ranks - 1) / ranks
     if kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
         return (ranks - 1) / ranks
-    if kind in ("broadcast", "reduce", "send_recv"):
+    if kind in ("broadcast", "reduce", "send_recv", "all_to_all_v"):
         return np.ones(len(ranks))
     return np.full(len(ranks), np.nan)
 

@@ -7,6 +7,8 @@ thread that launched it:
       record_param_comms      operator: newer profilers give it the arguments of the collective
         nccl:all_reduce       annotation: names the collective as the program called it, with the shapes of its input
           cudaLaunchKernel
+
+Messages that were posted within an annotation `collective:…` are one piece of communication of the kind that it names.
 """
 
 import ast
@@ -17,16 +19,19 @@ from typing import Any
 
 import numpy as np
 
+from anatomy.phases import COLLECTIVE_PREFIX
 from anatomy.traces.columns import Columns
 from anatomy.traces.intervals import index_at, innermost, spans_of
 from anatomy.traces.naming import collective_kind, is_communication
 from anatomy.traces.rank.annotations import PhaseTimeline
+from anatomy.traces.rank.messages import UNKNOWN, unite
 from anatomy.traces.rank.record import Steps
 from anatomy.traces.reading.events import Events, Kind
 
-WORK_PREFIXES = ("gloo:", "mpi:")
-"""On the CPU, the annotation of what a backend's worker thread does, from its start to its end. `c10d::…` on the
-training thread is only the call that hands it the work; nothing records how long the thread then waits."""
+WORK_PREFIXES = ("gloo:", "mpi:", COLLECTIVE_PREFIX)
+"""On the CPU, the annotation of what a backend does, from its start to its end: for collectives that of a worker
+thread, for messages from their posting until somebody has waited for them. `c10d::…` on the training thread is only the
+call that hands over the work; nothing records how long the thread then waits."""
 
 CALLS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     (Kind.OP, ("record_param_comms",)),
@@ -36,9 +41,6 @@ CALLS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
 """The calls around a launch; of two that say the same, the earlier in this list is believed."""
 
 DEFAULT_GROUP = "default"
-UNKNOWN = -1
-"""In columns of integers, what the trace does not say."""
-
 LARGEST = 2**62
 """Numbers from here on are damage, and their sums would overflow."""
 
@@ -48,6 +50,10 @@ MOST_RANKS = 1_000_000
 POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "recvanysource"})
 PEERS = re.compile(r"(send|recv) (\d+)(?:->|<-)(\d+)")
 """How `nccl:send 0->1` and `nccl:recv 1<-0` name the rank itself and the other one, as numbers within the group."""
+
+MESSAGE_OPERATORS, MESSAGE_PEER = ("send", "recv_"), 2
+"""PyTorch's operators of one message, and the place of the other rank, as a number within the group, among their
+arguments: tensors, process group, rank, tag."""
 
 DTYPE_BYTES: dict[str, int] = {
     **dict.fromkeys(("float", "int", "unsigned int", "c10::complex<half>", "complexhalf"), 4),
@@ -102,7 +108,7 @@ def find_collectives(events: Events, steps: Steps, timeline: PhaseTimeline) -> C
         _describe(events.names[name], events.args.get(row, {}), [_call(events, place) for place in places])
         for row, name, *places in zip(work.tolist(), names, *(found.tolist() for found in calls), strict=True)
     ]
-    return {
+    found = {
         "step": np.array(list(steps), dtype=np.int64)[index],
         **_as_columns(described),
         "phase": timeline.at(launched),
@@ -110,6 +116,8 @@ def find_collectives(events: Events, steps: Steps, timeline: PhaseTimeline) -> C
         "end_ns": events.end_ns[work],
         "stream": events.stream[work].astype(np.int32),
     }
+    around = _enclosing(events, Kind.ANNOTATION, (COLLECTIVE_PREFIX,), threads, launched)
+    return unite(found, around, lambda row: events.names[events.name[row]].removeprefix(COLLECTIVE_PREFIX))
 
 
 def payload_bytes(args: dict[str, Any], kind: str) -> int | None:
@@ -172,7 +180,7 @@ def _describe(name: str, own: dict[str, Any], calls: list[tuple[str, dict[str, A
     size = _group_size(args)
     ranks = _ranks(str(args.get("Process Group Ranks")), size) or _strided(args, size)
     message = chosen in POINT_TO_POINT or (kind == "send_recv" and "coalesced" in stated)
-    source, destination = _peers(args, annotated, ranks) if message else (UNKNOWN, UNKNOWN)
+    source, destination = _peers(args, annotated, called, operator, ranks) if message else (UNKNOWN, UNKNOWN)
     payload = payload_bytes(args, kind)
     if payload is None and called.endswith("base_"):
         payload = _possible(max(_tensor_bytes(operator), default=None))
@@ -199,9 +207,14 @@ def _kind(stated: tuple[str, ...]) -> tuple[str, str]:
     return "other", ""
 
 
-def _peers(args: dict[str, Any], annotated: str, ranks: tuple[int, ...] | None) -> tuple[int, int]:
+def _peers(
+    args: dict[str, Any], annotated: str, called: str, operator: dict[str, Any], ranks: tuple[int, ...] | None
+) -> tuple[int, int]:
     """Source and destination of a message, `UNKNOWN` where the trace does not say."""
     source, destination = _integer(args.get("Src Rank")), _integer(args.get("Dst Rank"))
+    if called in MESSAGE_OPERATORS and source == destination == UNKNOWN:
+        other = _global_rank(_stated_integer(operator, MESSAGE_PEER), ranks)
+        return (UNKNOWN, other) if called == "send" else (other, UNKNOWN)
     found = PEERS.match(annotated)
     if found and source == destination == UNKNOWN:
         itself, other = (_global_rank(int(number), ranks) for number in found.groups()[1:])
@@ -209,9 +222,16 @@ def _peers(args: dict[str, Any], annotated: str, ranks: tuple[int, ...] | None) 
     return source, destination
 
 
+def _stated_integer(operator: dict[str, Any], place: int) -> int:
+    """The argument of an operator at a place, `UNKNOWN` where its value was not recorded or is no count."""
+    values = operator.get("Concrete Inputs")
+    text = values[place] if isinstance(values, list) and place < len(values) else None
+    return _integer(int(text)) if isinstance(text, str) and text.isascii() and text.isdecimal() else UNKNOWN
+
+
 def _global_rank(number: int, ranks: tuple[int, ...] | None) -> int:
     """The rank in the job of a number within a group; a group whose ranks are unknown is taken for all of the job."""
-    if ranks is None:
+    if ranks is None or number == UNKNOWN:
         return number
     return ranks[number] if number < len(ranks) else UNKNOWN
 
