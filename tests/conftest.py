@@ -8,6 +8,23 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(Path(__file__).parent))  # for what several folders of tests use
 
+LONGEST = ("cluster", "workflow")
+"""Folders whose tests share something that takes long to make; they come first, so that other tests fill the gaps."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run in several processes (`-n 2 --dist loadgroup`), those that share fixtures run in the same one."""
+
+    def place(item: pytest.Item) -> tuple[int, Path]:
+        path = item.path.relative_to(ROOT / "tests")
+        folder = path.parts[0]
+        return (LONGEST.index(folder), Path(folder)) if folder in LONGEST else (len(LONGEST), path)
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(str(place(item)[1])))
+    items.sort(key=place)
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
