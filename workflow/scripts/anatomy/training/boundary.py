@@ -44,7 +44,7 @@ class Boundary:
             self.complete(rows, Kind.ACTIVATIONS)
         return rows.detach()
 
-    def backward(self, gradient: torch.Tensor) -> torch.Tensor:
+    def backward(self, gradient: torch.Tensor, slot: int) -> torch.Tensor:
         """Gradients of own and halo rows [own + halo, width] to those of the own rows, others' contributions added."""
         part = self.part
         with phase(Phase.EXCHANGE):
@@ -72,9 +72,9 @@ class Boundary:
 class _Exchange(torch.autograd.Function):
     @staticmethod
     def forward(ctx, own: torch.Tensor, boundary: Boundary, slot: int) -> torch.Tensor:
-        ctx.boundary = boundary
+        ctx.boundary, ctx.slot = boundary, slot
         return boundary.forward(own, slot)
 
     @staticmethod
     def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return ctx.boundary.backward(gradient), None, None
+        return ctx.boundary.backward(gradient, ctx.slot), None, None
