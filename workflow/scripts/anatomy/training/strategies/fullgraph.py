@@ -47,11 +47,11 @@ class Strategy(Base):
         context.model.train()
         num_seed_nodes = self._training_rows.shape[0]
         with context.step():
-            rows = self._features
+            rows, carried = self._features, None
             for index in range(len(context.model.layers)):
                 if index > 0:
                     rows = self._boundary.exchange(rows, slot=index)
-                rows = context.model.layer(index, context.operators, self._block, rows)
+                rows, carried = context.model.layer(index, context.operators, self._block, rows, carried)
             with phase(Phase.LOSS):
                 loss = functional.cross_entropy(rows[self._training_rows], self._labels, reduction="sum")
             loss_sum, count = context.update(loss, num_seed_nodes)
