@@ -33,7 +33,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=6, help="epochs of a run, the first included")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each case")
-    parser.add_argument("--layer", default="sage", choices=["gcn", "sage", "gat"], help="graph convolution")
+    parser.add_argument(
+        "--layer", default="sage", choices=["gat", "gcn", "gcnii", "ressage", "sage"], help="graph convolution"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         measure(Path(folder), arguments.epochs, arguments.rounds, arguments.layer)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from dense_layers import adjacency, dense_scores
 from torch.nn import functional
 from training_cases import Case, Job, job_for
 
@@ -14,41 +15,27 @@ from anatomy.training.operators.torch_backend import TorchOperators
 from anatomy.training.sampling import NeighbourSampler, generator_for
 from anatomy.training.specification import read_specification
 
-LAYERS = ("gcn", "sage", "gat")
+LAYERS = ("gcn", "sage", "gat", "gcnii", "ressage")
+BATCHED = (
+    ("gcn", "torch"),
+    ("sage", "torch"),
+    ("sage", "dgl"),
+    ("gat", "dgl"),
+    ("gcnii", "torch"),
+    ("gcnii", "dgl"),
+    ("ressage", "torch"),
+)
 RANKS = (1, 2, 3)
 TOLERANCE = {"rtol": 2e-4, "atol": 2e-5}
 WEIGHT_TOLERANCE = {"rtol": 1e-3, "atol": 5e-4}
 """Adam divides a gradient by its own size, so that rounding decides the step where it is nearly 0; a step is 0.01."""
 
 
-def dense_layer(layer: str, weights: dict[str, torch.Tensor], linked: torch.Tensor, rows: torch.Tensor, last: bool):
-    """One graph convolution from its formula, on the dense adjacency matrix `linked` (row v: in-neighbours of v)."""
-    degrees = linked.sum(1)
-    if layer == "gcn":
-        scale = (degrees + 1).rsqrt()
-        normalised = scale[:, None] * (linked + torch.eye(len(linked))) * scale[None, :]
-        return normalised @ rows @ weights["linear.weight"].T + weights["bias"]
-    if layer == "sage":
-        mean = linked @ rows / degrees.clamp(min=1)[:, None]
-        return rows @ weights["own.weight"].T + weights["own.bias"] + mean @ weights["neighbours.weight"].T
-    heads = []
-    for projection, source, destination in zip(
-        weights["linear.weight"].chunk(2), weights["source_attention"], weights["destination_attention"], strict=True
-    ):
-        projected = rows @ projection.T
-        scores = functional.leaky_relu((projected @ destination)[:, None] + (projected @ source)[None, :], 0.2)
-        attended = (linked + torch.eye(len(linked))) > 0
-        heads.append(scores.masked_fill(~attended, -torch.inf).softmax(1) @ projected)
-    return (sum(heads) / 2 if last else torch.cat(heads, 1)) + weights["bias"]
-
-
 def train_densely(case: Case, job: Job) -> tuple[list[float], dict[str, torch.Tensor]]:
     """Losses and weights of full-graph training in this process: dense matrices and torch's own Adam."""
     specification, graph = read_specification(job.spec), case.graph
     layer, num_layers = specification.model.layer, specification.model.num_layers
-    linked = torch.zeros(graph.num_nodes, graph.num_nodes)
-    for node in range(graph.num_nodes):
-        linked[node, torch.from_numpy(graph.indices[graph.indptr[node] : graph.indptr[node + 1]].copy())] = 1
+    linked = adjacency(graph)
     features, labels = torch.from_numpy(graph.features.copy()), torch.from_numpy(graph.labels.copy())
     chosen = torch.from_numpy(graph.split == 0)
     initial = Model(specification.model, graph.num_features, graph.num_classes, specification.seed).state_dict()
@@ -56,15 +43,8 @@ def train_densely(case: Case, job: Job) -> tuple[list[float], dict[str, torch.Te
     optimizer = torch.optim.Adam(weights.values(), lr=0.01)
     losses = []
     for _ in range(specification.strategy["epochs"]):
-        rows = features
-        for index in range(num_layers):
-            own = {
-                name.split(".", 2)[2]: value for name, value in weights.items() if name.startswith(f"layers.{index}.")
-            }
-            rows = dense_layer(layer, own, linked, rows, index == num_layers - 1)
-            if index < num_layers - 1:
-                rows = functional.elu(rows) if layer == "gat" else functional.relu(rows)
-        loss = functional.cross_entropy(rows[chosen], labels[chosen])
+        scores = dense_scores(layer, weights, linked, features, num_layers)
+        loss = functional.cross_entropy(scores[chosen], labels[chosen])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -125,19 +105,13 @@ def test_one_rank_sends_nothing(full_graph_jobs):
     assert epochs.filter(regex="^sent_").to_numpy().sum() == 0
 
 
-def test_all_ranks_report_one_accuracy_which_is_the_predictions(small, full_graph_jobs):
+@pytest.mark.parametrize("layer", ["sage", "gcnii", "ressage"])
+def test_all_ranks_report_one_accuracy_which_is_the_predictions(small, full_graph_jobs, layer):
     """The accuracy after the last epoch, from the dense forward pass with the final weights."""
-    job = full_graph_jobs["sage", "torch", 3]
-    graph, weights = small.graph, job.weights()
-    linked = torch.zeros(60, 60)
-    for node in range(60):
-        linked[node, torch.from_numpy(graph.indices[graph.indptr[node] : graph.indptr[node + 1]].copy())] = 1
-    rows = torch.from_numpy(graph.features.copy())
-    for index in range(3):
-        own = {name.split(".", 2)[2]: value for name, value in weights.items() if name.startswith(f"layers.{index}.")}
-        rows = dense_layer("sage", own, linked, rows, index == 2)
-        rows = functional.relu(rows) if index < 2 else rows
-    right = rows.argmax(1).numpy() == graph.labels
+    job, graph = full_graph_jobs[layer, "torch", 3], small.graph
+    features = torch.from_numpy(graph.features.copy())
+    scores = dense_scores(layer, job.weights(), adjacency(graph), features, 3)
+    right = scores.argmax(1).numpy() == graph.labels
     epochs = pd.read_parquet(job.out / "epochs.parquet")
     for split, name in enumerate(("train", "val", "test")):
         expected = right[graph.split == split].mean()
@@ -168,10 +142,8 @@ def see_all_batches(case: Case, job: Job) -> tuple[list[float], dict[str, torch.
             together = [mine[step] for mine in batches if step < len(mine)]
             loss_sum = torch.zeros(())
             for batch in together:
-                rows = features[batch.input_nodes]
-                for index, block in enumerate(batch.blocks):
-                    rows = model.layer(index, operators, block, rows)
-                loss_sum = loss_sum + functional.cross_entropy(rows, labels[batch.seed_nodes], reduction="sum")
+                scores = model(operators, batch.blocks, features[batch.input_nodes])
+                loss_sum = loss_sum + functional.cross_entropy(scores, labels[batch.seed_nodes], reduction="sum")
             optimizer.zero_grad()
             (loss_sum / sum(len(batch.seed_nodes) for batch in together)).backward()
             optimizer.step()
@@ -182,15 +154,14 @@ def see_all_batches(case: Case, job: Job) -> tuple[list[float], dict[str, torch.
 
 @pytest.fixture(scope="module")
 def minibatch_jobs(small, run_ranks, tmp_path_factory) -> dict[tuple[str, str, int], Job]:
-    """Every layer on 1, 2 and 3 ranks, sage with both backends; the third rank has no training node."""
+    """Every layer on 1, 2 and 3 ranks, two with both backends; the third rank has no training node."""
     folder = tmp_path_factory.mktemp("minibatch")
-    kinds = [("gcn", "torch"), ("sage", "torch"), ("sage", "dgl"), ("gat", "dgl")]
     jobs = {
         (layer, operators, ranks): job_for(
             small, folder / f"{layer}-{operators}-{ranks}", "timed", None, method="minibatch", layer=layer, ranks=ranks,
             operators=operators,
         )
-        for (layer, operators), ranks in product(kinds, RANKS)
+        for (layer, operators), ranks in product(BATCHED, RANKS)
     }  # fmt: skip
     for ranks in RANKS:
         run_ranks(ranks, [job for key, job in jobs.items() if key[2] == ranks])
@@ -198,7 +169,7 @@ def minibatch_jobs(small, run_ranks, tmp_path_factory) -> dict[tuple[str, str, i
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize(("layer", "operators"), [("gcn", "torch"), ("sage", "torch"), ("sage", "dgl"), ("gat", "dgl")])
+@pytest.mark.parametrize(("layer", "operators"), BATCHED)
 def test_minibatch_equals_one_process_that_sees_all_batches(small, minibatch_jobs, layer, operators, ranks):
     job = minibatch_jobs[layer, operators, ranks]
     losses, weights = see_all_batches(small, job)

@@ -144,11 +144,14 @@ def test_equal_generators_give_equal_batches_whatever_the_backend():
 
 def test_sampled_graph_convolution_is_unbiased():
     """The mean over many samples of what a node aggregates is what it aggregates from all its neighbours."""
+    from anatomy.training.layers._base import Place
     from anatomy.training.layers.gcn import Layer
+    from anatomy.training.specification import ModelSpecification
 
     indptr, indices = graph_arrays(5, 30)
     features = torch.randn(30, 4)
-    layer, operators = Layer(4, 2, 1, True, True), load_operators("torch")
+    model = ModelSpecification("m", "gcn", 1, 8, 1, 0.0, 0.1, 0.5)
+    layer, operators = Layer(Place(0, 4, 2, model)), load_operators("torch")
 
     def aggregate(fanout: int, generator: torch.Generator) -> torch.Tensor:
         batch = NeighbourSampler(operators, indptr, indices, [fanout]).sample(torch.arange(30), generator)

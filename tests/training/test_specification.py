@@ -36,6 +36,9 @@ def test_defaults_are_filled_in(tmp_path):
         ("fullgraph", "strategy.fanouts", [1], ["strategy", "fanouts"]),
         ("fullgraph", "model.layer", "gin", ["model.layer", "gin", "sage"]),
         ("fullgraph", "model.heads", 2, ["model.heads", "sage"]),
+        ("fullgraph", "model.initial_residual", 0.2, ["model.initial_residual", "found 0.2", "sage", "leave it out"]),
+        ("fullgraph", "model.initial_residual", 1.5, ["model.initial_residual", "1.5"]),
+        ("fullgraph", "model.identity_mapping", 1, ["model.identity_mapping", "found 1", "sage", "leave it out"]),
         ("fullgraph", "ranks", 2, ["ranks", "2 ranks", "1 parts"]),
         ("fullgraph", "training.communication", "nccl", ["training.communication", "cuda"]),
         ("minibatch", "strategy.batch_size", 0, ["strategy.batch_size", "0"]),
@@ -48,6 +51,11 @@ def test_a_wrong_setting_is_named(tmp_path, method, place, value, words):
         read(tmp_path, changed(specification(method), place, value))
     for word in [str(tmp_path / "run.json"), *words]:
         assert word in str(error.value)
+
+
+def test_gcnii_has_options_of_its_own(tmp_path):
+    found = read(tmp_path, specification(layer="gcnii", model={"initial_residual": 0.5, "identity_mapping": 1.5}))
+    assert (found.model.initial_residual, found.model.identity_mapping) == (0.5, 1.5)
 
 
 def test_a_missing_key_is_named(tmp_path):

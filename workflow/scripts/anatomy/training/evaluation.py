@@ -8,6 +8,7 @@ from anatomy.phases import Phase
 from anatomy.training.annotations import phase
 from anatomy.training.boundary import Boundary
 from anatomy.training.communication import Kind
+from anatomy.training.layers._base import Destinations, Passed
 from anatomy.training.parts import LocalPart
 from anatomy.training.strategies._base import Context
 
@@ -39,13 +40,14 @@ class Evaluator:
         model = self._context.model
         with phase(Phase.EVALUATE), torch.no_grad():
             model.eval()
-            hidden = self._first_layer(own.to(self._context.device), rows)
+            hidden, carried = self._first_layer(own.to(self._context.device), rows)
             for index in range(1, len(model.layers)):
-                hidden = model.layer(index, self._context.operators, self.block, self.boundary.exchange(hidden, index))
+                hidden = self.boundary.exchange(hidden, index)
+                hidden, carried = model.layer(index, self._context.operators, self.block, hidden, carried)
             return self._score(hidden.argmax(1).cpu())
 
-    def _first_layer(self, own: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
-        """The first layer's output; what it aggregates is kept where no weight changes it."""
+    def _first_layer(self, own: torch.Tensor, rows: torch.Tensor | None) -> Passed:
+        """The first layer's results; what it aggregates is kept where no weight changes it."""
         model, operators = self._context.model, self._context.operators
         layer = model.layers[0]
         if not layer.aggregates_inputs:
@@ -54,7 +56,7 @@ class Evaluator:
         if self._first_aggregate is None:
             rows = self.with_halo(own, Kind.FEATURES) if rows is None else rows
             self._first_aggregate = layer.aggregate(operators, self.block, rows)
-        return model.finish(0, layer.combine(own, self._first_aggregate))
+        return layer.complete(Destinations(own, own, None), self._first_aggregate)
 
     def _score(self, predicted: torch.Tensor) -> dict[str, float | None]:
         evaluator = self._context.graph.manifest.get("evaluator")

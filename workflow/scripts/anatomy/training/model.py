@@ -1,13 +1,12 @@
-"""A model: graph convolutions with activations and dropout between them."""
+"""A model: graph convolutions of one kind, one after the other."""
 
 import hashlib
+from collections.abc import Sequence
 
 import torch
 from torch import nn
-from torch.nn import functional
 
-from anatomy.phases import Phase
-from anatomy.training.annotations import phase
+from anatomy.training.layers._base import Passed, Place
 from anatomy.training.operators.base import Operators
 from anatomy.training.operators.block import Block
 from anatomy.training.options import LAYERS
@@ -15,32 +14,45 @@ from anatomy.training.specification import ModelSpecification
 
 
 class Model(nn.Module):
-    """`num_layers` graph convolutions of one kind. Its weights depend on the specification and the seed only."""
+    """`num_layers` graph convolutions of one kind. Its weights depend on the specification and the seed only.
+
+    `widths`, num_layers + 1 numbers: of the rows that enter each layer, and of those that leave the last. What a layer
+    carries to the next beside the rows has width `layers[index].carried_width`.
+    """
 
     def __init__(self, specification: ModelSpecification, num_features: int, num_classes: int, seed: int) -> None:
         super().__init__()
-        self.dropout = specification.dropout
         self.widths = layer_widths(specification, num_features, num_classes)
         kind = LAYERS[specification.layer].load().Layer
-        last = specification.num_layers - 1
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.layers = nn.ModuleList(
-                kind(self.widths[index], self.widths[index + 1], specification.heads, index == 0, index == last)
+                kind(Place(index, self.widths[index], self.widths[index + 1], specification))
                 for index in range(specification.num_layers)
             )
-        self._activation = functional.elu if specification.layer == "gat" else functional.relu
 
-    def layer(self, index: int, operators: Operators, block: Block, sources: torch.Tensor) -> torch.Tensor:
-        """Output of one layer for the block's destinations, after activation and dropout unless it is the last."""
-        return self.finish(index, self.layers[index](operators, block, sources))
+    def layer(
+        self,
+        index: int,
+        operators: Operators,
+        block: Block,
+        sources: torch.Tensor,
+        carried: torch.Tensor | None = None,
+    ) -> Passed:
+        """One layer: its destinations' rows, with all that stands before the next layer, and what it carries to it.
 
-    def finish(self, index: int, rows: torch.Tensor) -> torch.Tensor:
-        """What follows a layer's convolution."""
-        if index == len(self.layers) - 1:
-            return rows
-        with phase(Phase.COMBINE):
-            return functional.dropout(self._activation(rows), self.dropout, self.training)
+        `carried` is what the layer before returned, None for the first. Only rows are exchanged between layers: what
+        is carried is read by the node alone that it belongs to. Where a model is cut, both pass from one piece to the
+        next.
+        """
+        return self.layers[index](operators, block, sources, carried)
+
+    def forward(self, operators: Operators, blocks: Sequence[Block], sources: torch.Tensor) -> torch.Tensor:
+        """All layers on the blocks of a batch: features of the first block's sources to scores of the seed nodes."""
+        rows, carried = sources, None
+        for index, block in enumerate(blocks):
+            rows, carried = self.layer(index, operators, block, rows, carried)
+        return rows
 
     @property
     def num_parameters(self) -> int:

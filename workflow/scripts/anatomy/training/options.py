@@ -20,13 +20,16 @@ LAYERS = Plugins("layer", "anatomy.training.layers", Path(__file__).parent / "la
 
 MODEL_OPTIONS: Fragment = {
     "properties": {
-        "layer": {"enum": list(LAYERS), "description": "Kind of graph convolution."},
+        "layer": {
+            "enum": list(LAYERS),
+            "description": "Kind of graph convolution; gcnii and ressage (residual GraphSAGE) can be deep.",
+        },
         "num_layers": {
             "type": "integer",
             "minimum": 1,
             "maximum": 64,
             "default": 2,
-            "description": "Number of layers.",
+            "description": "Number of layers, each of which aggregates once.",
         },
         "hidden": {
             "type": "integer",
@@ -47,9 +50,26 @@ MODEL_OPTIONS: Fragment = {
             "default": 0.0,
             "description": "Probability that a hidden activation is dropped in training.",
         },
+        "initial_residual": {
+            "type": "number",
+            "minimum": 0,
+            "maximum": 1,
+            "default": 0.1,
+            "description": "alpha of gcnii: share of a node's initial representation in what each layer makes of it.",
+        },
+        "identity_mapping": {
+            "type": "number",
+            "minimum": 0,
+            "default": 0.5,
+            "description": "lambda of gcnii: layer l, from 1, weighs its matrix with log(lambda / l + 1) against the "
+            "identity.",
+        },
     },
     "required": ["layer"],
 }
+
+OPTIONS_OF_ONE_LAYER = {"initial_residual": "gcnii", "identity_mapping": "gcnii"}
+"""Options of the model that another layer than the one named has no use for."""
 
 TRAINING_OPTIONS: Fragment = {
     "properties": {
@@ -147,6 +167,9 @@ def contradictions(strategy: Options, model: Options, training: Options) -> Iter
         )
     if model["layer"] != "gat" and model["heads"] != 1:
         yield f"model.heads: found {model['heads']}, but layer {model['layer']!r} has no heads; give 1"
+    for name, layer in OPTIONS_OF_ONE_LAYER.items():
+        if model["layer"] != layer and model[name] != MODEL_OPTIONS["properties"][name]["default"]:
+            yield f"model.{name}: found {model[name]}, but layer {model['layer']!r} has no such option; leave it out"
     if model["hidden"] % model["heads"]:
         yield f"model.hidden: found {model['hidden']}, expected a multiple of the {model['heads']} heads"
     if training["communication"] == "nccl" and training["device"] != "cuda":

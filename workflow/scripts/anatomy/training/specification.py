@@ -29,6 +29,8 @@ class ModelSpecification:
     hidden: int
     heads: int
     dropout: float
+    initial_residual: float
+    identity_mapping: float
 
 
 @dataclass(frozen=True)

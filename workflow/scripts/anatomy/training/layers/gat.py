@@ -2,8 +2,9 @@
 
 import torch
 from torch import nn
+from torch.nn import functional
 
-from anatomy.training.layers._base import GraphLayer
+from anatomy.training.layers._base import Destinations, GraphLayer, Place
 from anatomy.training.operators.base import Operators
 from anatomy.training.operators.block import Block
 
@@ -15,20 +16,21 @@ class Layer(GraphLayer):
     full `width_out` and the heads are averaged.
     """
 
-    def __init__(self, width_in: int, width_out: int, heads: int, first: bool, last: bool) -> None:
-        super().__init__()
-        self.heads = heads
-        self.averages = last
-        width = width_out if last else width_out // heads
-        self.linear = nn.Linear(width_in, heads * width, bias=False)
+    activation = staticmethod(functional.elu)
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.heads = heads = place.model.heads
+        width = place.width_out if place.last else place.width_out // heads
+        self.linear = nn.Linear(place.width_in, heads * width, bias=False)
         self.source_attention = nn.Parameter(torch.empty(heads, width))
         self.destination_attention = nn.Parameter(torch.empty(heads, width))
-        self.bias = nn.Parameter(torch.zeros(width_out))
+        self.bias = nn.Parameter(torch.zeros(place.width_out))
         for weight in (self.linear.weight, self.source_attention, self.destination_attention):
             nn.init.xavier_normal_(weight, gain=nn.init.calculate_gain("relu"))
 
-    def project(self, sources: torch.Tensor) -> torch.Tensor:
-        return self.linear(sources).view(sources.shape[0], self.heads, -1)
+    def project(self, entered: torch.Tensor) -> torch.Tensor:
+        return self.linear(entered).view(entered.shape[0], self.heads, -1)
 
     def aggregate(self, operators: Operators, block: Block, projected: torch.Tensor) -> torch.Tensor:
         block = block.with_self_edges
@@ -37,6 +39,6 @@ class Layer(GraphLayer):
         weights = operators.attention(block, to_sources, to_destinations)
         return operators.aggregate(block, projected, "sum", weights)
 
-    def combine(self, destinations: torch.Tensor, aggregated: torch.Tensor) -> torch.Tensor:
-        joined = aggregated.mean(1) if self.averages else aggregated.flatten(1)
+    def combine(self, destinations: Destinations, aggregated: torch.Tensor) -> torch.Tensor:
+        joined = aggregated.mean(1) if self.place.last else aggregated.flatten(1)
         return joined + self.bias

@@ -14,6 +14,7 @@ from anatomy.training.boundary import Boundary
 from anatomy.training.communication import Kind, ring_bytes
 from anatomy.training.evaluation import Evaluator
 from anatomy.training.gradients import EXTRA_VALUES
+from anatomy.training.layers._base import Passed
 from anatomy.training.parts import LocalPart, local_part
 from anatomy.training.strategies._base import EpochResult, PredictedBytes
 from anatomy.training.strategies._base import Strategy as Base
@@ -41,14 +42,14 @@ class FullGraphStrategy(Base):
     def start_epoch(self, epoch: int) -> None:
         """What is done within an epoch's step before its first layer; nothing by default."""
 
-    def run_layer(self, index: int, rows: torch.Tensor) -> torch.Tensor:
-        """A layer's output for the own nodes [own, width], from its input rows: `features`, or those of the own nodes.
+    def run_layer(self, index: int, rows: torch.Tensor, carried: torch.Tensor | None) -> Passed:
+        """A layer's output for the own nodes, from its input rows: `features`, or those of the own nodes.
 
         By default the halo's are exchanged for all layers but the first.
         """
         if index > 0:
             rows = self.boundary.exchange(rows, slot=index)
-        return self.context.model.layer(index, self.context.operators, self.block, rows)
+        return self.context.model.layer(index, self.context.operators, self.block, rows, carried)
 
     def train_epoch(self, epoch: int, record_accesses: bool = False) -> EpochResult:
         context = self.context
@@ -56,9 +57,9 @@ class FullGraphStrategy(Base):
         num_seed_nodes = self._training_rows.shape[0]
         with context.step():
             self.start_epoch(epoch)
-            rows = self.features
+            rows, carried = self.features, None
             for index in range(len(context.model.layers)):
-                rows = self.run_layer(index, rows)
+                rows, carried = self.run_layer(index, rows, carried)
             with phase(Phase.LOSS):
                 loss = functional.cross_entropy(rows[self._training_rows], self._labels, reduction="sum")
             loss_sum, count = context.update(loss, num_seed_nodes)

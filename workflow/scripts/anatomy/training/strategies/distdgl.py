@@ -120,10 +120,9 @@ class Strategy(Minibatch):
             rows = rows.to(context.device, non_blocking=True)
             labels = self._labels[self._original[seeds]].to(context.device, non_blocking=True)
             blocks = [block.to(context.device) for block in blocks]
-        for index, block in enumerate(blocks):
-            rows = context.model.layer(index, context.operators, block, rows)
+        scores = context.model(context.operators, blocks, rows)
         with phase(Phase.LOSS):
-            return functional.cross_entropy(rows, labels, reduction="sum"), seeds.shape[0]
+            return functional.cross_entropy(scores, labels, reduction="sum"), seeds.shape[0]
 
     def _block(self, structure: Any) -> Block:
         """DGL's message-flow graph as a block; its destinations are its first sources, as ours are."""

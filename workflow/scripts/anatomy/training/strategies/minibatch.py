@@ -98,10 +98,9 @@ class Strategy(Base):
             rows = rows.to(context.device, non_blocking=True)
             labels = self._labels[seeds].to(context.device, non_blocking=True)
             blocks = [block.to(context.device) for block in batch.blocks]
-        for index, block in enumerate(blocks):
-            rows = context.model.layer(index, context.operators, block, rows)
+        scores = context.model(context.operators, blocks, rows)
         with phase(Phase.LOSS):
-            return functional.cross_entropy(rows, labels, reduction="sum")
+            return functional.cross_entropy(scores, labels, reduction="sum")
 
     def _training_nodes(self, rank: int) -> np.ndarray:
         graph, assignment = self.context.graph, self.context.partition.assignment
