@@ -76,6 +76,12 @@ class RunSpecification:
     hosts: int = 1
 
     @property
+    def packages(self) -> list[str]:
+        """The packages whose versions decide what this run measures."""
+        needed = {*_needs(self.strategy["method"]), *(["dgl"] if self.training.operators == "dgl" else [])}
+        return ["torch", "numpy", *sorted(needed)]
+
+    @property
     def ranks_per_host(self) -> int:
         return self.ranks // self.hosts
 
@@ -109,6 +115,10 @@ def read_specification(path: Path) -> RunSpecification:
     settings["training"] = TrainingSpecification(**settings["training"])
     settings["profile"] = ProfileSpecification(**settings["profile"])
     return RunSpecification(path=path, **settings)
+
+
+def _needs(method: str) -> tuple[str, ...]:
+    return STRATEGIES[method].constants.get("PACKAGES", ())
 
 
 def _schema(method: str) -> Fragment:

@@ -60,6 +60,7 @@ def connect(context: Context) -> Connection:
     address = own_address()
     check_one_rank_per_host(_of_all_ranks(communicator, address), specification.path)
     name = communicator.broadcast(f"{shared_memory.PREFIX}{secrets.token_hex(8)}")
+    limit_s = min(specification.training.timeout_s, specification.training.peer_timeout_s)
     seed = generator_for(specification.seed, communicator.rank).initial_seed() % 2**31
     folder = Path(tempfile.mkdtemp(prefix=shared_memory.PREFIX))
     try:
@@ -69,15 +70,14 @@ def connect(context: Context) -> Connection:
         write_part(folder, context.graph, numbering, communicator.rank, name)
         write_hosts(folder, _of_all_ranks(communicator, (address, free_port(address))))
         with watch.waiting(specification.training.timeout_s):
-            watch.tell("written")
-            watch.hear()
-            communicator.wait_for_all()
-            time.sleep(_LISTENING_S)
+            watch.let_load()
+        communicator.wait_for_all()
+        time.sleep(_LISTENING_S)
+        with watch.waiting(limit_s):
             graph = _join(dgl, folder / HOSTS_FILE, name)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     dgl.seed(seed)
-    limit_s = min(specification.training.timeout_s, specification.training.peer_timeout_s)
     return Connection(dgl, graph, graph.ndata[feature_name(name)], numbering, watch, limit_s)
 
 

@@ -3,8 +3,8 @@
   python -m anatomy.training.distdgl.server FOLDER NAME PART NUM_PARTS SEED
 
 Started by a rank with a pipe as its standard input. A line there says that FOLDER is complete; when the pipe closes,
-which the kernel sees to however the rank ends, the server ends too. Its one line of output says that it has loaded its
-part.
+which the kernel sees to however the rank ends, the server ends too. A line of its output says that it has loaded its
+part, or why it ends.
 """
 
 import os
@@ -12,8 +12,9 @@ import shutil
 import signal
 import sys
 import threading
+import traceback
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from torch.multiprocessing import _prctl_pr_set_pdeathsig
 
@@ -21,6 +22,7 @@ from anatomy.training.distdgl import shared_memory
 from anatomy.training.distdgl.hosts import HOSTS_FILE
 from anatomy.training.distdgl.package import load_dgl
 from anatomy.training.distdgl.part_files import BOOK_FILE
+from anatomy.training.distdgl.watch import LOADED
 
 
 def main() -> None:
@@ -34,13 +36,23 @@ def main() -> None:
     shared_memory.hold(name)
     written = threading.Event()
     threading.Thread(target=_leave_with_rank, args=(written, folder, name), daemon=True).start()
+    try:
+        _serve(folder, part, num_parts, seed, written, rank)
+    except Exception as error:
+        traceback.print_exc()
+        print(f"{type(error).__name__}: {error}".replace("\n", " "), file=rank, flush=True)
+        os._exit(1)  # without taking apart what DGL's threads are in
+
+
+def _serve(folder: Path, part: int, num_parts: int, seed: int, written: threading.Event, rank: TextIO) -> None:
+    """Answer requests, for ever."""
     dgl = load_dgl()
     written.wait()
     dgl.seed(seed)
     server = dgl.distributed.dist_graph.DistGraphServer(
         part, str(folder / HOSTS_FILE), 1, num_parts, str(folder / BOOK_FILE), graph_format=["csc"]
     )
-    print("loaded", file=rank, flush=True)
+    print(LOADED, file=rank, flush=True)
     server.start()
 
 

@@ -42,6 +42,9 @@ OPTIONS: dict[str, Any] = {
     "required": ["epochs", "fanouts", "batch_size"],
 }
 
+PACKAGES = ("dgl",)
+"""Packages that it needs whatever the operators."""
+
 ONE_RANK_PER_HOST = True
 """Ranks on one host cannot run this strategy."""
 
