@@ -17,9 +17,7 @@ from fake_slurm import Fake
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        emulated_hosts.missing() is not None, reason=f"emulated hosts need {emulated_hosts.missing()}"
-    ),
+    pytest.mark.skipif(emulated_hosts.missing() is not None, reason=f"emulated hosts need {emulated_hosts.missing()}"),
 ]
 PEER_TIMEOUT_S = 15
 
