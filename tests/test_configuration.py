@@ -91,7 +91,7 @@ def test_the_configurations_we_ship_are_valid(path):
         ),
         (
             "experiments.hosts",
-            TEST["experiments"]["hosts"] | {"ranks": [3], "ranks_per_host": [2]},
+            TEST["experiments"]["hosts"] | {"ranks": [3], "ranks_per_host": [2], "strategies": ["minibatch"]},
             "experiments.hosts.ranks_per_host",
             "found 2 for 3 ranks",
             "use a divisor",
@@ -255,6 +255,15 @@ def test_ranks_that_do_not_share_a_host_are_other_runs_on_several():
     assert here.left_out == sorted([names[1], names[3], names[4]])
     assert not set(here.left_out) & (set(here.runs) | here.profiled | set(here.traced))
     assert ("tiny", "metis-4") not in here.partitions
+
+
+def test_without_a_cluster_the_test_study_is_complete_without_the_ranks_that_need_one():
+    checked = check_configuration(copy.deepcopy(TEST), "mine.yaml")
+    needs_hosts = {f"tiny.metis-2.{strategy}.sage.h2.s0" for strategy in ("minibatch", "fullgraph", "distdgl")}
+    assert {run.name for run in Plan(checked).experiments["hosts"]} == needs_hosts
+    here = Plan(checked, max_hosts=1)
+    assert here.left_out == sorted(needs_hosts)
+    assert here.runs.keys() == Plan(checked).runs.keys() - needs_hosts
 
 
 RECORDED = {

@@ -8,6 +8,7 @@ import pytest
 
 from checkout import Checkout
 
+DISTDGL = "tiny.metis-2.distdgl.sage.h2.s0"
 RUNS = [f"tiny.metis-2.{strategy}.sage" for strategy in ("minibatch", "fullgraph")]
 COMMON = ("--configfile", "config/test.yaml")
 
@@ -18,9 +19,19 @@ def metrics(run):
 
 def trained(checkout, run):
     """What a run's training came to, times aside."""
-    path = checkout.root / metrics(run)
-    epochs = pd.read_parquet(path.with_name("epochs.parquet"))
-    return json.loads(path.read_text())["weights_sha256"], epochs["loss"].tolist(), epochs["val_accuracy"].tolist()
+    weights = json.loads((checkout.root / metrics(run)).read_text())["weights_sha256"]
+    return weights, epochs(checkout, run)["loss"].tolist(), epochs(checkout, run)["val_accuracy"].tolist()
+
+
+def work(checkout, run):
+    """What every rank had to do in every epoch, whatever neighbours were drawn."""
+    shared = ["rank", "epoch", "steps", "train_nodes", "sent_weights_bytes"]
+    return epochs(checkout, run)[shared].values.tolist()
+
+
+def epochs(checkout, run):
+    path = (checkout.root / metrics(run)).with_name("epochs.parquet")
+    return pd.read_parquet(path).sort_values(["rank", "epoch"])
 
 
 @pytest.mark.slow
@@ -34,8 +45,10 @@ def test_runs_on_one_and_two_hosts_train_as_without_slurm(cluster, tmp_path):
     assert alone.returncode == 0, alone.stdout
     soon = ("--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "10")
     result = there.snakemake(
-        *map(metrics, one_host + two_hosts), *COMMON, "--profile", "slurm", *soon, **cluster.environment
+        *map(metrics, [*one_host, *two_hosts, DISTDGL]), *COMMON, "--profile", "slurm", *soon, **cluster.environment
     )
     assert result.returncode == 0, result.stdout
     for run, spread in zip(one_host, two_hosts, strict=True):
         assert trained(there, run) == trained(there, spread) == trained(here, run)
+    assert work(there, DISTDGL) == work(there, two_hosts[0])
+    assert epochs(there, DISTDGL).groupby("epoch").loss.first().is_monotonic_decreasing

@@ -149,7 +149,7 @@ def run_on_hosts(job: Job, num_hosts: int, scripts: Path, disturb=None) -> Ended
                 while "epoch 2/" not in ranks[0].stderr.readline():
                     assert ranks[0].poll() is None
                 disturb(ranks)
-            messages = [rank.communicate(timeout=120)[1] for rank in ranks]
+            messages = [rank.communicate(timeout=300)[1] for rank in ranks]
         finally:
             for rank in ranks:
                 rank.kill()
