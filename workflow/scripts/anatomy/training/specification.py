@@ -74,6 +74,7 @@ class RunSpecification:
     training: TrainingSpecification
     profile: ProfileSpecification
     hosts: int = 1
+    link_mbit: int | None = None
 
     @property
     def packages(self) -> list[str]:
@@ -107,6 +108,11 @@ def read_specification(path: Path) -> RunSpecification:
             f"{path}: hosts: found {content['hosts']} hosts for {content['ranks']} ranks; every host takes as many "
             "ranks, so use a divisor of the ranks"
         )
+    if content["link_mbit"] is not None and content["hosts"] == 1:
+        raise StudyError(
+            f"{path}: link_mbit: found {content['link_mbit']} for a run on one host, which has no link to another; "
+            "leave it out, or set `hosts`"
+        )
     problems = list(contradictions(content["strategy"], content["model"], content["training"]))
     if problems:
         raise StudyError("\n  ".join(f"{path}: {problem}" for problem in problems))
@@ -132,8 +138,16 @@ def _schema(method: str) -> Fragment:
     texts = dict.fromkeys(("kind", "run", "graph", "partitioner"), _TEXT)
     counts = {"num_parts": _COUNT, "ranks": _COUNT, "seed": {"type": "integer", "minimum": 0}}
     properties = texts | counts | sections
-    hosts = {"hosts": _COUNT | {"default": 1, "description": "Hosts that the ranks are spread over."}}
-    return {"properties": properties | hosts, "required": list(properties)}
+    spread = {
+        "hosts": _COUNT | {"default": 1, "description": "Hosts that the ranks are spread over."},
+        "link_mbit": {
+            "type": ["integer", "null"],
+            "minimum": 1,
+            "default": None,
+            "description": "Bandwidth of the hosts' links in Mbit/s, each way; null: as they are.",
+        },
+    }
+    return {"properties": properties | spread, "required": list(properties)}
 
 
 def _named(fragment: Fragment, *names: str) -> Fragment:
