@@ -1,6 +1,7 @@
 """Draw one figure from its table and write its four files."""
 
 import inspect
+import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -10,7 +11,6 @@ import pandas as pd
 
 from anatomy.errors import StudyError
 from anatomy.figures import FIGURES, FORMATS, _style
-from anatomy.files import read_json
 
 
 def draw_figure(
@@ -61,7 +61,7 @@ def read_table(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
 def left_out(table: Path) -> list[str]:
     """What the runs need that were left out of a table; empty where none was, or nothing says so."""
     manifest = table.with_suffix(".json")
-    return list(read_json(manifest, "table").get("left_out", {})) if manifest.is_file() else []
+    return list(json.loads(manifest.read_text(encoding="utf-8")).get("left_out", {})) if manifest.is_file() else []
 
 
 def _write(figure: str, drawing, drawn: pd.DataFrame, out: Path) -> list[Path]:
