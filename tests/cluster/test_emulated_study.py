@@ -13,8 +13,11 @@ from checkout import ROOT, Checkout
 
 DISTDGL = "tiny.metis-2.distdgl.sage.h2.s0"
 RUNS = [f"tiny.metis-2.{strategy}.sage" for strategy in ("minibatch", "fullgraph")]
+SLOW = f"{RUNS[-1]}.h2.l500.s0"
 COMMON = ("--configfile", "config/test.yaml")
 SOON = ("--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "10")
+TIMEOUT_S = 1800
+"""Ten times what it takes on a machine that does nothing else."""
 CONFIG = yaml.safe_load((ROOT / "config" / "test.yaml").read_text())
 
 pytestmark = pytest.mark.slow
@@ -34,7 +37,7 @@ class Study:
         site.write_text(site.read_text().replace("set_link: null", f"set_link: {json.dumps(noted)}"))
         alone = self.here.snakemake(*(metrics(f"{run}.s0") for run in RUNS), *COMMON)
         assert alone.returncode == 0, alone.stdout
-        result = self.there.snakemake(*COMMON, "--profile", "slurm", *SOON, **cluster.environment)
+        result = self.there.snakemake(*COMMON, "--profile", "slurm", *SOON, timeout_s=TIMEOUT_S, **cluster.environment)
         assert result.returncode == 0, result.stdout
         self.said = result.stdout
         self.links_after = {name: host["link_mbit"] for name, host in cluster.status()["hosts"].items()}
@@ -75,7 +78,7 @@ def test_runs_on_one_and_two_hosts_and_over_slow_links_train_as_without_slurm(st
         here = trained(study.here, f"{run}.s0")
         assert trained(study.there, f"{run}.s0") == here
         assert trained(study.there, f"{run}.h2.s0") == here
-        assert trained(study.there, f"{run}.h2.l500.s0") == here
+    assert trained(study.there, SLOW) == here
 
 
 def test_distdgl_has_the_work_of_minibatch(study):
@@ -92,12 +95,14 @@ def test_everything_that_the_study_names_is_built(study):
     runs = pd.read_parquet(study.results / "tables" / "runs.parquet")
     own = runs[runs["seed"].notna()]
     assert set(own["status"]) == {"completed"}
-    assert Counter(own["hosts"]) == {1: 5, 2: 5}, "cliques, two strategies by two partitioners; two by two links; distdgl"
+    assert Counter(own["hosts"]) == {1: 5, 2: 4}, (
+        "cliques, two strategies by two partitioners; three, and one of slow links"
+    )
 
 
 def test_the_table_of_bandwidths_has_both_links_and_their_shares(study):
     table = pd.read_parquet(study.results / "tables" / "bandwidth.parquet")
-    assert sorted(table["link_mbit"].fillna(0)) == [0, 0, 500, 500]
+    assert sorted(table["link_mbit"].fillna(0)) == [0, 500]
     assert table[["epoch_s", "exposed_share", "wait_share"]].notna().all().all()
     assert table["exposed_share"].between(0, 1, inclusive="neither").all()
     drawn = pd.read_csv(study.results / "figures" / "bandwidth.csv")
@@ -108,7 +113,7 @@ def test_the_table_of_bandwidths_has_both_links_and_their_shares(study):
 
 
 def test_every_run_on_two_hosts_sets_the_links_of_both_and_leaves_them_as_they_were(study):
-    """Timed and profiled: of three strategies without a bandwidth, of two with one, which is lifted as well."""
+    """Timed and profiled: six jobs without a bandwidth, two with one, which is lifted as well."""
     calls = Counter(study.links_set.read_text().splitlines())
-    assert calls == {f"{host} {rate}": n for host in ("n1", "n2") for rate, n in (("unshaped", 10), ("500", 4))}
+    assert calls == {f"{host} {rate}": n for host in ("n1", "n2") for rate, n in (("unshaped", 8), ("500", 2))}
     assert study.links_after == {"ctl": None, "n1": None, "n2": None}

@@ -137,12 +137,12 @@ class Planted:
 
     def _slow_links_dominate(self, sign: int) -> list[dict]:
         # Where the claim is false, one strategy is the exception, and faster links have the larger share.
-        shares = {100: (0.9, 0.7), 1000: (0.2, 0.1)} if sign > 0 else {100: (0.9, 0.3), 1000: (0.9, 0.8)}
+        shares = {1000: (0.2, 0.1), 100: (0.9, 0.7)} if sign > 0 else {1000: (0.9, 0.8), 100: (0.9, 0.3)}
         return [
             leading(seed, method=method, hosts=2, link_mbit=rate)
             | {"epoch_s": 5.0, "profiled_step_s": 2.0, "exposed_s_per_step": self._near(2.0 * share)}
             for seed in self.seeds
-            for rate, of_methods in (shares | {None: (0.1, 0.1)}).items()
+            for rate, of_methods in ({None: (0.1, 0.1)} | shares).items()
             for method, share in zip(("fullgraph", "minibatch"), of_methods, strict=True)
         ]
 

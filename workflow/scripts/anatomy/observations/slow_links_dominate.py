@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from anatomy.observations.common.evidence import Repetitions, by_configuration, chosen, per_run, repetitions
+from anatomy.observations.common.evidence import COMPLETED, Repetitions, by_configuration, chosen, per_run, repetitions
 
 CLAIM = (
     "Over slow links (100 Mbit/s unless told otherwise), communication that nothing hides takes more than half of a "
@@ -44,10 +44,11 @@ def values(table: pd.DataFrame, options: Mapping[str, Any]) -> Repetitions:
 
 
 def notes(table: pd.DataFrame, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Mean share and mean epoch time of every configuration, at every bandwidth."""
-    rows = chosen(table, options, timed=True)
+    """Mean share and mean epoch time of every configuration at every bandwidth, as far as they are known."""
+    rows = chosen(table[table["status"] == COMPLETED], options, timed=True)
+    shares = rows.assign(value=rows["exposed_s_per_step"] / rows["profiled_step_s"]).dropna(subset=["value"])
     timed = rows.rename(columns={"epoch_s": "value"}).dropna(subset=["value"])
     return {
-        "share_by_configuration": by_configuration(per_run(rows, "exposed_s_per_step", "profiled_step_s")),
+        "share_by_configuration": by_configuration(shares),
         "epoch_s_by_configuration": by_configuration(timed),
     }

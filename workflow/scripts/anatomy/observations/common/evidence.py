@@ -66,8 +66,11 @@ def chosen(
         raise Inconclusive(f"the table has no column {unknown[0]!r} to choose by; its columns are {', '.join(table)}")
     rows = table[(table["ranks"] >= min_ranks) & table["seed"].notna()]
     for column, value in wanted.items():
-        # A run that failed has no phases, kinds or caches to choose by; it must not drop out of sight for that.
-        rows = rows[((rows[column] == value) | (rows[column].isna() & (rows["status"] != COMPLETED))).fillna(False)]
+        fits = (rows[column] == value).fillna(False)
+        if column not in CONFIGURATION:
+            # A run that failed has no phases, kinds or caches to choose by; it must not drop out of sight for that.
+            fits |= rows[column].isna() & (rows["status"] != COMPLETED)
+        rows = rows[fits]
     if rows.empty:
         described = [f"{column} = {value}" for column, value in wanted.items()]
         raise Absent(f"no run with {' and '.join([*described, f'at least {min_ranks} ranks'])} in the table")
