@@ -18,7 +18,7 @@ OPTIONS = {"properties": {}, "required": []}
 KEY = ("run",)
 LARGE_BYTES = 1_000_000
 """Of smaller collectives, what a link's buffers let through at once is a share of the time that matters."""
-SENT_ONCE = {"all_reduce": "bus_bandwidth", "all_to_all": "algorithm_bandwidth"}
+SENT_ONCE = {"all_reduce": "bus_bandwidth", "all_to_all": "algorithm_bandwidth", "all_to_all_v": "bus_bandwidth"}
 """The bandwidth that is what crosses a rank's link each way; in an all-to-all ranks here send nothing to themselves."""
 COLUMNS = RUN_COLUMNS | {
     "epoch_s": Column(
