@@ -138,8 +138,10 @@ class TestSlowLinks:
         assert verdict_on("slow_links_dominate", table).verdict == SUPPORTED
 
     def test_notes_tell_strategies_and_links_apart(self, planted):
-        module = OBSERVATIONS["slow_links_dominate"].load()
-        shares = module.notes(planted.table("slow_links_dominate", holds=True), {})["share_by_configuration"]
+        module, table = OBSERVATIONS["slow_links_dominate"].load(), planted.table("slow_links_dominate", holds=True)
+        of_two_links = module.notes(table[table["link_mbit"].fillna(0) != 1000], {})["share_by_configuration"]
+        assert list(of_two_links) == ["fullgraph 100", "fullgraph unshaped", "minibatch 100", "minibatch unshaped"]
+        shares = module.notes(table, {})["share_by_configuration"]
         found = {name: pytest.approx(share, rel=0.03) for name, share in shares.items()}
         assert found == {
             **{"fullgraph 100": 0.9, "fullgraph 1000": 0.2, "fullgraph unshaped": 0.1},
