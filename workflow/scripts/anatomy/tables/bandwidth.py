@@ -88,7 +88,7 @@ def _exposed(run: StudyRun) -> dict[str, float | None]:
 
 def _seen_mbit(run: StudyRun) -> float | None:
     """Of collectives whose bandwidth is over the transfer alone, so that it is the links' and no lower bound."""
-    calls = run.trace_table("collectives", ["kind", "bytes", "bandwidth_of", *SENT_ONCE.values()])
+    calls = run.trace_table("collectives", ["kind", "bytes", "bandwidth_of", *set(SENT_ONCE.values())])
     large = calls[(calls["bytes"].fillna(0) >= LARGE_BYTES) & (calls["bandwidth_of"] == "transfer").fillna(False)]
     found = pd.concat([large.loc[large["kind"] == kind, column] for kind, column in SENT_ONCE.items()]).dropna()
     return None if found.empty else float(found.median()) * 8 / 1e6
