@@ -7,6 +7,7 @@ from anatomy import cluster
 from anatomy.failed_jobs import collect_failed
 from anatomy.progress import show_progress
 from anatomy.site import VARIABLE
+from anatomy.words import listed
 
 session.put_python_first()
 if AT_WORK:
@@ -15,8 +16,8 @@ if AT_WORK:
     collect_failed(logger, Path(RESULTS, "logs"))
     if not workflow.output_settings.verbose:
         show_progress(logger, Path(RESULTS, "logs"))
-    if PLAN.left_out:
-        logger.warning(f"not measurable here, for want of a second host: {', '.join(PLAN.left_out)}")
+    for want, names in PLAN.left_out.items():
+        logger.warning(f"not measurable here, for want of {want}: {listed(names)}")
 
 if SITE is None:
     # With a limit on jobs per second Snakemake considers all jobs anew every second, once for each job it has started: in a

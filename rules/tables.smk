@@ -17,9 +17,10 @@ rule tabulate_study:
         "../envs/analysis.yaml"
     params:
         options=lambda wildcards: compact(PLAN.table_options(wildcards.table)),
+        left_out=lambda wildcards: compact(PLAN.left_out_of_table(wildcards.table)),
         runs=lambda wildcards: "\n".join(map("\t".join, PLAN.of_table(wildcards.table))),
     message:
         "tabulate {wildcards.table}"
     shell:
         "printf '%s\\n' {params.runs:q} | python {input.script} {wildcards.table} --results $(dirname $(dirname {output.csv})) --runs-file /dev/stdin "
-        "--options {params.options:q} --out $(dirname {output.dictionary}) > {log} 2>&1"
+        "--options {params.options:q} --left-out {params.left_out:q} --out $(dirname {output.dictionary}) > {log} 2>&1"

@@ -35,7 +35,9 @@ class Checkout:
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "snakemake", *arguments]
 
-    def snakemake(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def snakemake(
+        self, *arguments: str, timeout_s: float = 600, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run Snakemake to its end; stdout and stderr come together, as in a terminal."""
         return subprocess.run(
             self.command(*arguments),
@@ -45,7 +47,7 @@ class Checkout:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=600,
+            timeout=timeout_s,
         )
 
     def planned(self, *arguments: str) -> set[str]:

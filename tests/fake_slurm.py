@@ -1,7 +1,9 @@
 """SLURM's commands, as far as a study uses them, played on one host: what they are called by decides what they are.
 
 Jobs run at once, all hosts of a job are this one, and nothing is limited. `Fake` sets it up in a folder, where
-`calls.jsonl` has the arguments of every sbatch and srun, and `jobs/` the state of every job.
+`calls.jsonl` has the arguments of every sbatch and srun, and `jobs/` the state of every job. Where the environment's
+`FAKE_SLURM_HOSTS` is a list of command lines in JSON, srun's tasks run on other hosts: each line begins with one of
+them.
 """
 
 import json
@@ -109,11 +111,12 @@ def srun(folder: Path, arguments: list[str]) -> int:
     first = next(place for place, argument in enumerate(arguments) if not argument.startswith("-"))
     options, command = arguments[:first], arguments[first:]
     tasks, hosts = int(option(options, "-n", "--ntasks", default="1")), int(option(options, "--nodes", default="1"))
+    inside = json.loads(os.environ.get("FAKE_SLURM_HOSTS", "[]")) or [[]] * hosts
     processes = []
     for rank in range(tasks):
         numbers = {"PROCID": rank, "NTASKS": tasks, "LOCALID": rank % max(1, tasks // hosts)}
         environment = os.environ | {f"SLURM_{name}": str(number) for name, number in numbers.items()}
-        processes.append(subprocess.Popen(command, env=environment))
+        processes.append(subprocess.Popen([*inside[rank * hosts // tasks], *command], env=environment))
     signal.signal(signal.SIGTERM, lambda *_: [process.terminate() for process in processes])
     status = 0
     while any(process.poll() is None for process in processes):

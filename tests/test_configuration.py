@@ -91,11 +91,26 @@ def test_the_configurations_we_ship_are_valid(path):
         ),
         (
             "experiments.hosts",
-            TEST["experiments"]["hosts"] | {"ranks": [3], "ranks_per_host": [2]},
+            TEST["experiments"]["hosts"] | {"ranks": [3], "ranks_per_host": [2], "strategies": ["minibatch"]},
             "experiments.hosts.ranks_per_host",
             "found 2 for 3 ranks",
             "use a divisor",
         ),
+        (
+            "experiments.all.link_mbit",
+            [None, 100],
+            "experiments.all.link_mbit",
+            "found [None, 100], but a run of tiny with 2 rank(s) takes one host",
+            "leave `link_mbit` out",
+        ),
+        (
+            "experiments.bandwidth.ranks",
+            [1, 2],
+            "experiments.bandwidth.link_mbit",
+            "a run of tiny with 1 rank(s) takes one host",
+            "spread it",
+        ),
+        ("experiments.bandwidth.link_mbit", [0], "experiments.bandwidth.link_mbit.0", "found 0", "raise it"),
         ("experiments.hosts.ranks_per_host", 1, "experiments.hosts.ranks_per_host", "found 1", "expected array"),
         (
             "strategies.minibatch.method",
@@ -169,7 +184,7 @@ def test_the_configurations_we_ship_are_valid(path):
             ["all", "recorded"],
             "tables.volume.experiments",
             "'recorded' has traces alone, and this table needs runs",
-            "take it out (traces are enough for collectives, imbalance",
+            "take it out (traces are enough for bandwidth, collectives, imbalance",
         ),
         ("results", "/somewhere", "results", "found '/somewhere'", "change it"),
         ("partitioners.single", {"method": "metis"}, "partitioners.single", "built in", "rename"),
@@ -252,9 +267,44 @@ def test_ranks_that_do_not_share_a_host_are_other_runs_on_several():
     assert "hosts" not in Plan(checked).specification(names[2]), "run.json on one host says nothing new"
     here = Plan(checked, max_hosts=1)
     assert [run.name for run in here.experiments["hosts"]] == [names[0], names[2]]
-    assert here.left_out == sorted([names[1], names[3], names[4]])
-    assert not set(here.left_out) & (set(here.runs) | here.profiled | set(here.traced))
+    left_out = here.left_out["a second host"]
+    assert set(left_out) >= {names[1], names[3], names[4]}
+    assert not set(left_out) & (set(here.runs) | here.profiled | set(here.traced))
     assert ("tiny", "metis-4") not in here.partitions
+
+
+def test_without_a_cluster_the_test_study_is_complete_without_the_ranks_that_need_one():
+    checked = check_configuration(copy.deepcopy(TEST), "mine.yaml")
+    needs_hosts = {f"tiny.metis-2.{strategy}.sage.h2.s0" for strategy in ("minibatch", "fullgraph", "distdgl")}
+    assert {run.name for run in Plan(checked).experiments["hosts"]} == needs_hosts
+    here = Plan(checked, max_hosts=1, sets_links=False)
+    assert needs_hosts < set(here.left_out["a second host"])
+    assert here.runs.keys() == {name for name, run in Plan(checked).runs.items() if run.hosts == 1}
+
+
+def test_links_of_another_bandwidth_make_another_run():
+    checked = check_configuration(TEST, "mine.yaml")
+    plan = Plan(checked)
+    names = [run.name for run in plan.experiments["bandwidth"]]
+    as_they_are, slow = "tiny.metis-2.fullgraph.sage.h2.s0", "tiny.metis-2.fullgraph.sage.h2.l500.s0"
+    assert names == [as_they_are, slow]
+    assert as_they_are in [run.name for run in plan.experiments["hosts"]], "run once for both"
+    assert plan.specification(slow) == plan.specification(as_they_are) | {"run": slow, "link_mbit": 500}
+
+
+def test_what_needs_hosts_or_links_that_are_not_there_is_left_out_and_said():
+    checked = check_configuration(TEST, "mine.yaml")
+    slow = ["tiny.metis-2.fullgraph.sage.h2.l500.s0"]
+    links, hosts = "links that can be given a bandwidth", "a second host"
+    assert Plan(checked).left_out == {}
+    on_plain_cluster = Plan(checked, sets_links=False)
+    assert on_plain_cluster.left_out == on_plain_cluster.left_out_of_table("bandwidth") == {links: slow}
+    assert len(on_plain_cluster.experiments["bandwidth"]) == 1
+    assert on_plain_cluster.left_out_of_table("volume") == {}
+    on_one_host = Plan(checked, max_hosts=1, sets_links=False)
+    assert on_one_host.left_out[links] == slow, "they need both"
+    assert set(slow) < set(on_one_host.left_out[hosts])
+    assert on_one_host.experiments["bandwidth"] == on_one_host.of_table("bandwidth") == []
 
 
 RECORDED = {

@@ -30,7 +30,9 @@ def test_the_example_says_the_defaults_and_every_key(tmp_path):
 
 
 def test_the_emulated_clusters_settings_are_valid():
-    assert read_site(ROOT / "profiles" / "emulated" / "site.yaml").exclusive
+    site = read_site(ROOT / "profiles" / "emulated" / "site.yaml")
+    assert site.exclusive
+    assert (ROOT / site.set_link.split()[1]).is_file()
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,11 @@ def test_the_emulated_clusters_settings_are_valid():
         ("account: 7", ["account", "found 7, expected string or null"]),
         ("max_minutes: 0", ["max_minutes", "at least 1"]),
         ("modules: cuda", ["modules", "expected array"]),
+        ("set_link: shape {host}", ["set_link", "found 'shape {host}'", "expected a match of"]),
+        (
+            "set_link: shape {host} {rate}\nexclusive: false",
+            ["set_link", "`exclusive: false`", "set `exclusive: true`"],
+        ),
         ("- a list", ["found a YAML list"]),
         ("a: [", ["not valid YAML"]),
     ],

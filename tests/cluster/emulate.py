@@ -18,6 +18,7 @@ neither. See docs/emulated-cluster.md.
 import argparse
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -35,6 +36,17 @@ from emulation.state import all_folders, folder_of, is_alive
 from emulation.supervisor import supervise
 
 NAME_VARIABLE = "EMULATED_CLUSTER"
+HOSTS_CONFIGURATION = Path("/etc/slurm/slurm.conf")
+"""Where a host finds its cluster's."""
+
+
+def cluster_of_this_host() -> str | None:
+    """On a host, also in a job, its cluster's name, which nobody has to be told; None elsewhere."""
+    try:
+        name = re.search(r"^ClusterName=(\S+)$", HOSTS_CONFIGURATION.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return name[1] if name and folder_of(name[1]).is_dir() else None
 
 
 def environment(name: str) -> dict[str, str]:
@@ -180,12 +192,15 @@ def main() -> int:
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
+    here = cluster_of_this_host()
 
     def add(name: str, run: Any, text: str, default_name: str = "emulated") -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text)
-        default = os.environ.get(NAME_VARIABLE, default_name)
+        default = here or os.environ.get(NAME_VARIABLE, default_name)
         command.add_argument(
-            "--name", default=default, help=f"of the cluster (default: ${NAME_VARIABLE} or {default_name})"
+            "--name",
+            default=default,
+            help=f"of the cluster (default: on a host its own, else ${NAME_VARIABLE} or {default_name})",
         )
         command.set_defaults(run=run)
         return command

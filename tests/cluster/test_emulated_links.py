@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("measure_transport.py")
 PARSER = ROOT / "workflow" / "scripts" / "parse_traces.py"
+EMULATE = Path(__file__).with_name("emulate.py")
 
 
 @pytest.fixture
@@ -66,6 +67,13 @@ def test_unshaped_links_are_faster_than_any_shaped(links, bandwidths):
     links("100")
     links("unshaped")
     assert bandwidths(5, 16_000_000).max()["all_reduce"] > 1100
+
+
+def test_a_job_may_set_links_of_its_own_cluster_whatever_its_environment_says(cluster, links):
+    set_link = [sys.executable, str(EMULATE), "set-link", "n2", "100"]
+    cluster.srun("-N1", "-n1", "-w", "n1", "env", "EMULATED_CLUSTER=another", *set_link)
+    rates = {name: host["link_mbit"] for name, host in cluster.status()["hosts"].items()}
+    assert rates == {"ctl": None, "n1": None, "n2": 100}
 
 
 def test_pulled_cable_lets_nothing_through_and_comes_back(cluster):

@@ -54,6 +54,7 @@ def make_runs(
             "model": model,
             "ranks": num_ranks,
             "hosts": 1,
+            "link_mbit": None,
             "seed": seed,
             "oversubscribed": num_ranks > 2,
             "platform": platform,
@@ -140,6 +141,22 @@ def scaling(**options: Any) -> pd.DataFrame:
                     "efficiency": ideal / epoch_s if good else None,
                 }
             )
+    return pd.DataFrame(rows)
+
+
+def bandwidth(**options: Any) -> pd.DataFrame:
+    rng = np.random.default_rng(7)
+    rows = []
+    for run, rate in product(unique_runs(**{"partitioners": ("metis",), **options}), (None, 1000, 500, 100)):
+        link = "" if rate is None else f".l{rate}"
+        row = {**run, "run": f"{run['run']}{link}", "link_mbit": rate, "hosts": run["ranks"]}
+        if run["status"] == "completed":
+            compute_s = {"minibatch": 2.0, "fullgraph": 0.8}[run["strategy"]] * rng.uniform(0.95, 1.05)
+            sent_s = 4e8 / (1e6 * (rate or 4000))
+            share = sent_s / (compute_s + sent_s)
+            row |= {"epoch_s": compute_s + sent_s, "profiled_step_s": 0.1, "exposed_s_per_step": 0.1 * share}
+            row |= {"exposed_share": share}
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -282,6 +299,7 @@ MAKERS = {
     "phases": phases,
     "volume": volume,
     "scaling": scaling,
+    "bandwidth": bandwidth,
     "imbalance": imbalance,
     "timeline": timeline,
     "cache": cache,
@@ -296,7 +314,8 @@ def make_table() -> Callable[..., pd.DataFrame]:
 
     def make(name: str, **options: Any) -> pd.DataFrame:
         columns = list(MAKERS[name]())
-        return MAKERS[name](**options).reindex(columns=columns).convert_dtypes()
+        table = MAKERS[name](**options).reindex(columns=columns).convert_dtypes()
+        return table.astype({"link_mbit": "Int64"}) if "link_mbit" in table else table
 
     return make
 
@@ -309,7 +328,8 @@ def make_recorded(make_table) -> Callable[..., pd.DataFrame]:
         failed = None if status == "completed" else lambda run: status
         options = {"partitioners": ("metis",), "strategies": ("minibatch",), "seeds": (0,)}
         table = make_table(name, **options, **({"failed": failed} if failed else {}))
-        unknown = ["graph", "partitioner", "num_parts", "strategy", "method", "model", "seed", "oversubscribed"]
+        unknown = ["graph", "partitioner", "num_parts", "strategy", "method", "model", "hosts", "link_mbit", "seed"]
+        unknown += ["oversubscribed"]
         dtypes = table.dtypes.to_dict()
         return table.assign(**dict.fromkeys(unknown, pd.NA), run=run, platform=platform).astype(dtypes)
 

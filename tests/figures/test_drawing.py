@@ -19,15 +19,16 @@ OF_SEEDS = [name for name in OF_RUNS if name != "timeline"]
 """Figures of means over seeds; the others show one run of each configuration."""
 OF_TRACES = [name for name in FIGURE_NAMES if "traces" in TABLES[FIGURES[name].constants["TABLE"]].constants["INPUTS"]]
 """Figures that need traces only, and are drawn of traces that were recorded elsewhere as well."""
-REFERENCES = {"line", "ideal", "target", "band", "failure"}
-"""Artists that are no data: joined points, ideal and target lines, shading, crosses in place of data."""
-UPRIGHT = {"scaling", "cache", "convergence"}
+REFERENCES = {"line", "ideal", "target", "band", "border", "failure"}
+"""Artists that are no data: joined points, ideal and target lines, shading, a border, crosses in place of data."""
+UPRIGHT = {"scaling", "bandwidth", "cache", "convergence"}
 """Figures whose values are heights; those of the others lie on the horizontal axis."""
 WHISKERED = {
     "phases": {"batch", "step"},
     "volume": {"measured"},
     "imbalance": {"compute", "total", "share"},
     "scaling": {"epoch time", "efficiency"},
+    "bandwidth": {"epoch time", "exposed communication"},
     "cache": {"hit rate"},
     "convergence": set(),
     "partitions": set(),
@@ -94,7 +95,8 @@ def test_bars_start_where_the_csv_says(name, make_table):
 
 
 @pytest.mark.parametrize(
-    ("name", "column"), [("scaling", "ranks"), ("cache", "capacity_percent"), ("convergence", "train_s")]
+    ("name", "column"),
+    [("scaling", "ranks"), ("bandwidth", "x"), ("cache", "capacity_percent"), ("convergence", "train_s")],
 )
 def test_points_lie_where_the_csv_says(name, column, make_table):
     figure, drawn = drawn_with(name, make_table(name))
@@ -254,6 +256,32 @@ def test_points_with_more_ranks_than_cores_are_hollow(make_table):
     ]
     assert set(hollow) == {4}
     assert len(hollow) == drawn["oversubscribed"].sum()
+
+
+def test_unshaped_links_stand_apart_at_the_right_end(make_table):
+    figure, drawn = drawn_with("bandwidth", make_table("bandwidth"))
+    unshaped = drawn[drawn["links"] == "unshaped"]
+    assert unshaped["link_mbit"].isna().all()
+    assert unshaped["x"].min() > drawn["link_mbit"].max() == 1000
+    assert [tick.get_text() for tick in figure.axes[1].get_xticklabels()] == ["100", "500", "1000", "unshaped"]
+    joined = [x for line in artists_of(figure)["line"] for x in line.get_xdata()]
+    assert set(joined) == {100, 500, 1000}
+    border = {x for line in artists_of(figure)["border"] for x in line.get_xdata()}
+    assert all(1000 < x < unshaped["x"].min() for x in border)
+
+
+def test_links_are_no_part_of_the_names_of_lines(make_table):
+    _, drawn = drawn_with("bandwidth", make_table("bandwidth"))
+    assert sorted(set(drawn["label"])) == ["fullgraph", "minibatch"]
+    assert drawn["panel"].nunique() == 1
+
+
+def test_runs_over_other_links_are_other_rows(make_table):
+    """In any other figure, the links are what tells two configurations apart."""
+    table = make_table("phases", partitioners=("metis",), strategies=("minibatch",)).assign(hosts=2)
+    slow = table.assign(link_mbit=100, run=table["run"] + ".l100")
+    _, drawn = drawn_with("phases", mixed(table, slow.astype(table.dtypes.to_dict())))
+    assert set(drawn["label"]) == {"links of 100 Mbit/s", "unshaped links"}
 
 
 def test_one_rank_begins_the_line_of_every_partitioner(make_table):

@@ -1,5 +1,7 @@
 """Files of a figure: all four, the same bytes each time, whatever the person's settings; and what the program says."""
 
+import json
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -148,7 +150,7 @@ def test_mistakes_are_named_without_a_traceback(table_of, tmp_path, scripts):
     damaged = tmp_path / "damaged.parquet"
     damaged.write_bytes(table.read_bytes()[:100])
     for words, message in (
-        (("pie", "--table", table), "figure 'pie' does not exist; there are: cache, convergence"),
+        (("pie", "--table", table), "figure 'pie' does not exist; there are: bandwidth, cache, convergence"),
         (("phases", "--table", table), "found columns graph, partitioner"),
         (("phases", "--table", tmp_path / "absent.parquet"), "absent.parquet: not found"),
         (("phases", "--table", damaged), "damaged.parquet: not a Parquet table"),
@@ -160,6 +162,26 @@ def test_mistakes_are_named_without_a_traceback(table_of, tmp_path, scripts):
         assert message in result.stderr
         assert "Traceback" not in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_an_empty_table_whose_runs_were_left_out_says_why(table_of, tmp_path, make_table):
+    path = tmp_path / "bandwidth.parquet"
+    make_table("bandwidth").head(0).to_parquet(path)
+    manifest = {"kind": "table", "left_out": {"a second host": ["one", "two"], "slow links": ["two"]}}
+    path.with_suffix(".json").write_text(json.dumps(manifest))
+    draw_figure("bandwidth", path, tmp_path / "left out")
+    manifest["left_out"] = {}
+    path.with_suffix(".json").write_text(json.dumps(manifest))
+    draw_figure("bandwidth", path, tmp_path / "none")
+    left_out, none = ((tmp_path / name / "bandwidth.svg").read_text() for name in ("left out", "none"))
+    assert "no data: not measurable here, for want of a second host and slow links" in said(left_out)
+    assert "no data: no run of this table was timed or profiled" in said(none)
+    assert pd.read_csv(tmp_path / "left out" / "bandwidth.csv").empty
+
+
+def said(svg: str) -> str:
+    """The words of a picture; matplotlib writes what its outlines spell as comments."""
+    return " ".join(re.findall(r"<!-- (.*?) -->", svg))
 
 
 def test_program_says_what_it_wrote(table_of, tmp_path, scripts):

@@ -28,6 +28,7 @@ def leading(seed: int, **values: Any) -> dict[str, Any]:
         "model": "sage",
         "ranks": 2,
         "hosts": 1,
+        "link_mbit": None,
         "seed": seed,
         "oversubscribed": False,
         "platform": "CPU and Gloo",
@@ -35,7 +36,8 @@ def leading(seed: int, **values: Any) -> dict[str, Any]:
     } | values
     if "method" in values:
         row["strategy"] = values["method"]
-    name = f"{row['graph']}.{row['partitioner']}-{row['ranks']}.{row['strategy']}.{row['model']}.s{seed}"
+    link = "" if row["link_mbit"] is None else f".l{row['link_mbit']}"
+    name = f"{row['graph']}.{row['partitioner']}-{row['ranks']}.{row['strategy']}.{row['model']}{link}.s{seed}"
     return {"run": name} | row
 
 
@@ -131,6 +133,17 @@ class Planted:
             }
             for seed in self.seeds
             for rank in (0, 1)
+        ]
+
+    def _slow_links_dominate(self, sign: int) -> list[dict]:
+        # Where the claim is false, one strategy is the exception, and faster links have the larger share.
+        shares = {1000: (0.2, 0.1), 100: (0.9, 0.7)} if sign > 0 else {1000: (0.9, 0.8), 100: (0.9, 0.3)}
+        return [
+            leading(seed, method=method, hosts=2, link_mbit=rate)
+            | {"epoch_s": 5.0, "profiled_step_s": 2.0, "exposed_s_per_step": self._near(2.0 * share)}
+            for seed in self.seeds
+            for rate, of_methods in ({None: (0.1, 0.1)} | shares).items()
+            for method, share in zip(("fullgraph", "minibatch"), of_methods, strict=True)
         ]
 
     def _cache_catches_refetches(self, sign: int) -> list[dict]:

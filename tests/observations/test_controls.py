@@ -19,6 +19,7 @@ LABELS = {
     "volume_predicted": ["kind", "predicted_bytes_per_epoch"],
     "strong_scaling_efficiency": ["efficiency"],
     "weak_scaling_efficiency": ["efficiency"],
+    "slow_links_dominate": ["link_mbit"],
     "cache_catches_refetches": ["policy", "capacity_share"],
     "minibatch_reaches_accuracy_sooner": ["method"],
 }
@@ -31,6 +32,7 @@ SWAPPED = {
     },
     "partitioner_cuts_volume": {"partitioner": {"metis": "random", "random": "metis"}},
     "partitioner_cuts_fetches": {"partitioner": {"metis": "random", "random": "metis"}},
+    "slow_links_dominate": {"link_mbit": {100: 1000, 1000: 100}},
     "minibatch_reaches_accuracy_sooner": {"method": {"minibatch": "fullgraph", "fullgraph": "minibatch"}},
 }
 """Labels exchanged: what was true is now false."""
@@ -158,7 +160,8 @@ def test_two_platforms_are_never_mixed(observation, planted, verdict_on):
 @every_observation
 def test_traces_recorded_elsewhere_are_no_evidence(observation, planted, verdict_on):
     table = planted.table(observation, holds=True)
-    unknown = ["graph", "partitioner", "num_parts", "strategy", "method", "model", "seed", "oversubscribed"]
+    unknown = ["graph", "partitioner", "num_parts", "strategy", "method", "model", "hosts", "link_mbit", "seed"]
+    unknown += ["oversubscribed"]
     elsewhere = planted.table(observation, holds=False).assign(**dict.fromkeys(unknown, pd.NA))
     elsewhere = elsewhere.assign(run="mine", platform="GPU and NCCL").astype(table.dtypes.to_dict())
     both = pd.concat([table, elsewhere], ignore_index=True)
@@ -201,6 +204,7 @@ def test_a_configuration_with_fewer_seeds_is_inconclusive(observation, planted, 
         "strong_scaling_efficiency",
         "weak_scaling_efficiency",
         "sync_is_waiting",
+        "slow_links_dominate",
         "minibatch_reaches_accuracy_sooner",
     ],
 )

@@ -120,6 +120,35 @@ class TestWaiting:
         assert verdict_on("sync_is_waiting", table).estimate == pytest.approx(1.9 / 10)
 
 
+class TestSlowLinks:
+    def test_one_strategy_that_hides_enough_is_the_counterexample(self, planted, verdict_on):
+        table = planted.table("slow_links_dominate", holds=False)
+        assert verdict_on("slow_links_dominate", table).verdict == NOT_SUPPORTED
+        assert verdict_on("slow_links_dominate", table, {"where": {"method": "fullgraph"}}).verdict == SUPPORTED
+
+    def test_another_bandwidth_may_be_asked_for(self, planted, verdict_on):
+        table = planted.table("slow_links_dominate", holds=True)
+        assert verdict_on("slow_links_dominate", table, {"link_mbit": 1000}).estimate == pytest.approx(0.1, rel=0.03)
+
+    def test_runs_over_other_links_decide_nothing_even_if_they_fail(self, planted, verdict_on):
+        table = planted.table("slow_links_dominate", holds=True)
+        others = table["link_mbit"].isna() & (table["seed"] == 3)
+        table.loc[others, "status"] = "time limit"
+        table.loc[others, ["exposed_s_per_step", "epoch_s"]] = pd.NA
+        assert verdict_on("slow_links_dominate", table).verdict == SUPPORTED
+
+    def test_notes_tell_strategies_and_links_apart(self, planted):
+        module, table = OBSERVATIONS["slow_links_dominate"].load(), planted.table("slow_links_dominate", holds=True)
+        of_two_links = module.notes(table[table["link_mbit"].fillna(0) != 1000], {})["share_by_configuration"]
+        assert list(of_two_links) == ["fullgraph 100", "fullgraph unshaped", "minibatch 100", "minibatch unshaped"]
+        shares = module.notes(table, {})["share_by_configuration"]
+        found = {name: pytest.approx(share, rel=0.03) for name, share in shares.items()}
+        assert found == {
+            **{"fullgraph 100": 0.9, "fullgraph 1000": 0.2, "fullgraph unshaped": 0.1},
+            **{"minibatch 100": 0.7, "minibatch 1000": 0.1, "minibatch unshaped": 0.1},
+        }
+
+
 class TestTimeToAccuracy:
     def curves(self, planted, **reached: float) -> pd.DataFrame:
         """Planted curves, of which those of a method end at the given accuracy."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from anatomy.errors import StudyError
@@ -64,6 +65,30 @@ def test_a_verdict_without_numbers_is_a_file_as_well(table_of, tmp_path):
     assert verdict["verdict"] == "inconclusive"
     assert (verdict["estimate"], verdict["ci_low"], verdict["values"], verdict["n"]) == (None, None, [], 0)
     assert verdict["holds_for"]["cpu"] == "a processor"
+
+
+@pytest.mark.parametrize("slow_ones", ["no table", "no slow link"])
+def test_what_was_left_out_is_not_measurable_and_what_is_missing_is_inconclusive(table_of, tmp_path, slow_ones):
+    """A study on one host has no run at all; a cluster whose links cannot be set has those of links as they are."""
+    path = table_of("slow_links_dominate")
+    table = pd.read_parquet(path)
+    (table.head(0) if slow_ones == "no table" else table[table["link_mbit"].isna()]).to_parquet(path, index=False)
+    missing = judged("slow_links_dominate", path, tmp_path)
+    assert missing["verdict"] == "inconclusive"
+    manifest = json.loads(path.with_suffix(".json").read_text())
+    wants = {"a second host": ["one"], "links that can be given a bandwidth": ["one", "two"]}
+    path.with_suffix(".json").write_text(json.dumps(manifest | {"left_out": wants}))
+    verdict = judged("slow_links_dominate", path, tmp_path)
+    assert verdict["verdict"] == "not measurable here"
+    assert verdict["reason"].startswith("no run with link_mbit = 100")
+    assert verdict["reason"].endswith("for want of a second host and links that can be given a bandwidth")
+
+
+def test_left_out_runs_change_nothing_where_there_are_others(table_of, tmp_path):
+    path = table_of("slow_links_dominate")
+    manifest = json.loads(path.with_suffix(".json").read_text())
+    path.with_suffix(".json").write_text(json.dumps(manifest | {"left_out": {"a third host": ["one"]}}))
+    assert judged("slow_links_dominate", path, tmp_path)["verdict"] == "supported"
 
 
 def test_runs_of_two_machines_are_both_named(table_of, tmp_path):

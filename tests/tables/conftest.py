@@ -75,10 +75,16 @@ class Results:
         status: str = "completed",
         epochs: Sequence[Mapping[str, Any]] = (),
         accesses: Sequence[Mapping[str, int]] = (),
+        link_mbit: int | None = None,
         **metrics: Any,
     ) -> str:
-        """A timed run; rows of `epochs` and `accesses` are completed with zeros. Returns its name."""
-        name = f"{graph}.{partitioner}-{ranks}.{method}.sage.s{seed}"
+        """A timed run; rows of `epochs` and `accesses` are completed with zeros. Returns its name.
+
+        With `link_mbit` each rank has a host of its own.
+        """
+        spread = {} if link_mbit is None else {"hosts": ranks, "link_mbit": link_mbit}
+        link = f".h{ranks}.l{link_mbit}" if spread else ""
+        name = f"{graph}.{partitioner}-{ranks}.{method}.sage{link}.s{seed}"
         folder = self.folder / "runs" / name
         spec = {
             "kind": "run",
@@ -92,7 +98,7 @@ class Results:
             "seed": seed,
             "training": {"device": "cpu", "communication": "gloo", "threads_per_rank": 1},
         }
-        write_json(folder / "run.json", spec)
+        write_json(folder / "run.json", spec | spread)
         content = {
             "kind": "metrics",
             "run": name,

@@ -40,7 +40,10 @@ def test_a_failed_run_is_kept_with_its_reason(results, built):
 
 @pytest.mark.parametrize(
     "table",
-    ["convergence", "scaling", "volume", "cache", "phases", "imbalance", "collectives", "operators", "queueing"],
+    [
+        *("convergence", "scaling", "bandwidth", "volume", "cache"),
+        *("phases", "imbalance", "collectives", "operators", "queueing"),
+    ],
 )
 def test_every_table_of_runs_keeps_failed_ones_as_one_row(results, built, table):
     results.graph("ring", [[1], [0]])

@@ -51,6 +51,14 @@ def test_a_table_without_runs_is_refused_and_leaves_nothing(tmp_path):
     assert list((tmp_path / "tables").iterdir()) == []
 
 
+def test_a_table_whose_runs_were_all_left_out_is_empty_and_says_so(tmp_path, results):
+    left_out = {"a second host": ["tiny.metis-2.fullgraph.sage.h2.s0"]}
+    tabulate("runs", Study.of(tmp_path, [], left_out=left_out), {}, tmp_path / "tables")
+    frame, manifest = open_table(tmp_path / "tables" / "runs.parquet")
+    assert frame.empty
+    assert manifest["left_out"] == left_out
+
+
 @pytest.mark.parametrize(
     ("break_it", "message"),
     [

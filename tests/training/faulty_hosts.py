@@ -1,6 +1,6 @@
 """launch_run.py's launcher on several hosts, with a fault in one rank's third step; the tests run it as a program.
 
-faulty_hosts.py FAULT SPEC GRAPH PARTITION OUT
+faulty_hosts.py FAULT SPEC GRAPH PARTITION OUT [SITE]
 
 The ranks are this program again, with the options of train_run.py.
 """
@@ -28,10 +28,11 @@ def main() -> None:
         plant(fault)
         train_run.main()
         return
-    fault, spec, graph, partition, out = sys.argv[1:]
+    fault, *files = sys.argv[1:]
     os.environ[FAULT] = fault
     several_hosts.PROGRAM = Path(__file__).resolve()
-    launch.run_launcher(Path(spec), Path(graph), Path(partition), Path(out), "timed")
+    spec, graph, partition, out, *site = map(Path, files)
+    launch.run_launcher(spec, graph, partition, out, "timed", *site)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,22 @@ def plant(fault: str) -> None:
         return update(context, *arguments)
 
     Context.update = faulty_update
+    if fault == "lose part":
+        lose_part()
+
+
+def lose_part() -> None:
+    """Have the graph server of rank 1's host find nothing to serve."""
+    from anatomy.training.distdgl import client
+
+    write_part = client.write_part
+
+    def write_and_lose(folder: Path, graph: object, numbering: object, part: int, name: str) -> None:
+        write_part(folder, graph, numbering, part, name)
+        if part == 1:
+            (folder / "parts.json").unlink()
+
+    client.write_part = write_and_lose
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import re
 import subprocess
 import time
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import emulated_hosts
@@ -17,14 +18,17 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
+from interruptions import numbers
 from training_cases import Job, job_for
 
 from anatomy.errors import StudyError
+from anatomy.files import read_json
 from anatomy.partitions.store import open_partition
 from anatomy.phases import Phase
 from anatomy.training.distdgl import hosts, shared_memory
 from anatomy.training.distdgl.package import load_dgl
 from anatomy.training.distdgl.part_files import BOOK_FILE, Numbering, feature_name, write_part
+from anatomy.training.failures import INTERRUPTED_STATUS
 from anatomy.training.operators import load_operators
 
 needs_hosts = pytest.mark.skipif(
@@ -145,7 +149,7 @@ def run_on_hosts(job: Job, num_hosts: int, scripts: Path, disturb=None) -> Ended
                 while "epoch 2/" not in ranks[0].stderr.readline():
                     assert ranks[0].poll() is None
                 disturb(ranks)
-            messages = [rank.communicate(timeout=120)[1] for rank in ranks]
+            messages = [rank.communicate(timeout=300)[1] for rank in ranks]
         finally:
             for rank in ranks:
                 rank.kill()
@@ -209,10 +213,32 @@ def test_its_servers_leave_nothing_behind(timed):
 
 @needs_hosts
 @pytest.mark.slow
+def test_a_run_that_is_interrupted_goes_on_as_if_nothing_had_been(small, scripts, tmp_path):
+    """Two ranks sample from the third's server at once, in an order that no two runs share."""
+    settings = {"method": "distdgl", "ranks": 3, "strategy": SAMPLED | {"epochs": 60}, "model": {"dropout": 0.5}}
+    jobs = {
+        every: job_for(
+            small, tmp_path / f"every-{every}", training={"checkpoint_every": every, "evaluate_every": 20}, **settings
+        )
+        for every in (0, 7)
+    }
+    ended = run_on_hosts(jobs[0], 3, scripts)
+    assert ended.statuses == [0, 0, 0], "\n".join(ended.messages)
+    ended = run_on_hosts(jobs[7], 3, scripts, lambda ranks: ranks[1].terminate())
+    assert ended.statuses == [INTERRUPTED_STATUS] * 3, "\n".join(ended.messages)
+    ended = run_on_hosts(jobs[7], 3, scripts)
+    assert ended.statuses == [0, 0, 0], "\n".join(ended.messages)
+    assert 2 <= jobs[7].metrics()["resumed_at"][0] < 60
+    assert numbers(jobs[7]) == numbers(jobs[0])
+
+
+@needs_hosts
+@pytest.mark.slow
 def test_its_phases_are_traced(small, scripts, tmp_path):
     job = job_for(small, tmp_path / "run", "profiled", method="distdgl", ranks=2, strategy=SAMPLED)
     ended = run_on_hosts(job, 2, scripts)
     assert ended.statuses == [0, 0], "\n".join(ended.messages)
+    assert read_json(job.out / "manifest.json")["versions"]["dgl"] == version("dgl")
     for rank in range(2):
         with gzip.open(job.out / f"rank{rank}.json.gz", "rt") as file:
             names = {event.get("name", "") for event in json.load(file)["traceEvents"]}

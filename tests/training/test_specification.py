@@ -26,6 +26,22 @@ def test_defaults_are_filled_in(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("method", "operators", "expected"),
+    [
+        ("minibatch", "torch", {"torch", "numpy"}),
+        ("minibatch", "dgl", {"torch", "numpy", "dgl"}),
+        ("distdgl", "torch", {"torch", "numpy", "dgl"}),
+        ("distdgl", "dgl", {"torch", "numpy", "dgl"}),
+    ],
+)
+def test_the_packages_that_decide_what_is_measured_are_known(tmp_path, method, operators, expected):
+    strategy = {"fanouts": [3, 2, 2], "batch_size": 4}
+    found = read(tmp_path, specification(method, operators=operators, strategy=strategy)).packages
+    assert set(found) == expected
+    assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize(
     ("method", "place", "value", "words"),
     [
         ("fullgraph", "epocs", 3, ["unknown key", "epocs"]),

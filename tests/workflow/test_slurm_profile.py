@@ -79,8 +79,8 @@ def test_runs_on_one_and_two_hosts_are_submitted_and_train_as_on_this_machine(st
     assert calls.keys() == {"1", "2"}
     for hosts, tasks, processors in (("1", "1", "2"), ("2", "2", "1")):
         options = {name: option(calls[hosts], name) for name in ("-p", "-t", "--ntasks", "--cpus-per-task")}
-        # 60 s of the run, and ten minutes around it.
-        assert options == {"-p": "main", "-t": "11", "--ntasks": tasks, "--cpus-per-task": processors}
+        # 120 s of the run, and ten minutes around it.
+        assert options == {"-p": "main", "-t": "12", "--ntasks": tasks, "--cpus-per-task": processors}
         assert "--exclusive" in calls[hosts]
     lines = re.findall(r"^\d\d:\d\d:\d\d .* done   (.*)$", result.stdout, re.MULTILINE)
     assert {f"train {ONE_HOST}", f"train {TWO_HOSTS}"} <= set(lines)

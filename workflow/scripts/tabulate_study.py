@@ -42,6 +42,12 @@ def main() -> None:
                 metavar="VALUE",
                 help=f"for {table}: {described['description']} Repeatable; by default {described['default']}.",
             )
+    parser.add_argument(
+        "--left-out",
+        default="{}",
+        metavar="JSON",
+        help="runs that cannot be measured here, by what they need; without any other run the table is empty",
+    )
     parser.add_argument("--options", default="{}", metavar="JSON", help="the table's options as one JSON object")
     parser.add_argument("--out", type=Path, default=Path("results/tables"), metavar="DIR", help="folder to write to")
     arguments = parser.parse_args()
@@ -57,9 +63,8 @@ def main() -> None:
     given = {name: value for name, value in vars(arguments).items() if name in schema["properties"]}
     given = json_object(arguments.options) | given
     options = complete_options(given, schema, f"table {arguments.table!r}")
-    manifest = tabulate(
-        arguments.table, Study.of(arguments.results, pairs, arguments.partition), options, arguments.out
-    )
+    study = Study.of(arguments.results, pairs, arguments.partition, json_object(arguments.left_out, "--left-out"))
+    manifest = tabulate(arguments.table, study, options, arguments.out)
     logging.info("wrote %s: %d rows", arguments.out / f"{arguments.table}.parquet", manifest["rows"])
 
 

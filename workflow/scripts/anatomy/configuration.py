@@ -125,6 +125,7 @@ def _mismatches(config: Options) -> Iterator[str]:
         else:
             yield from _experiment_mismatches(config, f"experiments.{name}", experiment)
             yield from _host_mismatches(config, f"experiments.{name}", experiment)
+            yield from _link_mismatches(f"experiments.{name}", experiment)
             yield from _size_mismatches(f"experiments.{name}", experiment, num_nodes)
     yield from _rule_mismatches(config["parsing"]["operator_rules"])
     yield from _table_mismatches(config)
@@ -221,6 +222,18 @@ def _host_mismatches(config: Options, place: str, experiment: Options) -> Iterat
             f"{place}.ranks_per_host: found {found}, but each rank of {', '.join(alone)} needs a host of its own; "
             "add `ranks_per_host: [1]`"
         )
+
+
+def _link_mismatches(place: str, experiment: Options) -> Iterator[str]:
+    """Bandwidths of links, in runs whose ranks share one host and need none."""
+    if "link_mbit" not in experiment:
+        return
+    for (graph, ranks), shared in product(points_of(experiment), experiment.get("ranks_per_host", [None])):
+        if hosts_of(ranks, shared) == 1:
+            yield (
+                f"{place}.link_mbit: found {experiment['link_mbit']}, but a run of {graph} with {ranks} rank(s) takes "
+                "one host, which has no link to another; spread it by `ranks_per_host`, or leave `link_mbit` out"
+            )
 
 
 def _size_mismatches(place: str, experiment: Options, num_nodes: Mapping[str, int | None]) -> Iterator[str]:

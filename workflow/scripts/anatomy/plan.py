@@ -4,7 +4,7 @@ Everything that a run depends on stands in its specification, `run.json`; runs t
 Traces that were recorded elsewhere take part from the trace tables on; their names have no dots, those of runs do.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -26,6 +26,7 @@ class Run:
     model: str
     seed: int
     hosts: int = 1
+    link_mbit: int | None = None
 
     @property
     def partition(self) -> str:
@@ -35,31 +36,32 @@ class Run:
     @property
     def name(self) -> str:
         spread = f".h{self.hosts}" if self.hosts > 1 else ""
-        return f"{self.graph}.{self.partition}.{self.strategy}.{self.model}{spread}.s{self.seed}"
+        link = "" if self.link_mbit is None else f".l{self.link_mbit}"
+        return f"{self.graph}.{self.partition}.{self.strategy}.{self.model}{spread}{link}.s{self.seed}"
 
 
 class Plan:
     """The runs of a study, and which experiment, table, figure and observation needs which.
 
     `config` is what `check_configuration` returned; `max_hosts` how many hosts a run may take where it is carried out,
-    None for any number. Runs that need more are not measurable there and left out of everything but `left_out`.
+    None for any number, and `sets_links` whether their links can be given a bandwidth there. Runs that need what is
+    not there are not measurable, and left out of everything but `left_out`.
     """
 
-    def __init__(self, config: Options, max_hosts: int | None = None) -> None:
+    def __init__(self, config: Options, max_hosts: int | None = None, sets_links: bool = True) -> None:
         self.config = config
         self._max_hosts = max_hosts
+        self._sets_links = sets_links
 
     @cached_property
     def experiments(self) -> dict[str, list[Run]]:
         """The runs of each experiment, in the order of its lists; none where it takes traces recorded elsewhere."""
-        return {name: [run for run in runs if self._measurable(run)] for name, runs in self._all_experiments.items()}
+        return {name: [run for run in runs if not self._wants(run)] for name, runs in self._all_experiments.items()}
 
     @cached_property
-    def left_out(self) -> list[str]:
-        """Names of the runs that need more hosts than there are, sorted."""
-        return sorted(
-            {run.name for runs in self._all_experiments.values() for run in runs if not self._measurable(run)}
-        )
+    def left_out(self) -> dict[str, list[str]]:
+        """Names of the runs that are not measurable, sorted, by what they need; those that need two things twice."""
+        return self._left_out_of(self._all_experiments)
 
     @cached_property
     def _all_experiments(self) -> dict[str, list[Run]]:
@@ -68,8 +70,18 @@ class Plan:
             for name, experiment in self.config["experiments"].items()
         }
 
-    def _measurable(self, run: Run) -> bool:
-        return self._max_hosts is None or run.hosts <= self._max_hosts
+    def _left_out_of(self, experiments: Iterable[str]) -> dict[str, list[str]]:
+        found: dict[str, set[str]] = {}
+        for run in (run for name in experiments for run in self._all_experiments[name]):
+            for want in self._wants(run):
+                found.setdefault(want, set()).add(run.name)
+        return {want: sorted(names) for want, names in sorted(found.items())}
+
+    def _wants(self, run: Run) -> list[str]:
+        """What a run needs that is not there, in words; none where it is measurable."""
+        hosts = self._max_hosts is not None and run.hosts > self._max_hosts
+        links = run.link_mbit is not None and not self._sets_links
+        return ["a second host"] * hosts + ["links that can be given a bandwidth"] * links
 
     @cached_property
     def runs(self) -> dict[str, Run]:
@@ -120,6 +132,10 @@ class Plan:
             )
         ]
 
+    def left_out_of_table(self, table: str) -> dict[str, list[str]]:
+        """As `left_out`, of the experiments that a table is made from."""
+        return self._left_out_of(self.config["tables"][table]["experiments"])
+
     def table_options(self, table: str) -> Options:
         """A table's own options."""
         return {key: value for key, value in self.config["tables"][table].items() if key != "experiments"}
@@ -145,6 +161,7 @@ class Plan:
             "model": {"name": run.model, **self.config["models"][run.model]},
             "ranks": run.num_parts,
             **({"hosts": run.hosts} if run.hosts > 1 else {}),
+            **({} if run.link_mbit is None else {"link_mbit": run.link_mbit}),
             "seed": run.seed,
             "training": self.config["training"],
             "profile": self.config["profile"],
@@ -152,9 +169,10 @@ class Plan:
 
     def _expand(self, experiment: Mapping[str, Any]) -> Iterator[Run]:
         runs = {}
-        for (graph, ranks), ranks_per_host, partitioner, strategy, model, seed in product(
+        for (graph, ranks), ranks_per_host, link_mbit, partitioner, strategy, model, seed in product(
             points_of(experiment),
             experiment.get("ranks_per_host", [None]),
+            experiment.get("link_mbit", [None]),
             experiment["partitioners"],
             experiment["strategies"],
             experiment["models"],
@@ -163,6 +181,6 @@ class Plan:
             # One part needs no partitioner: all of them give the same run, which is run once.
             used = ROOT_PARTITIONER if ranks == 1 else partitioner
             hosts = hosts_of(ranks, ranks_per_host)
-            run = Run(graph, used, ranks, strategy, model, seed, hosts)
+            run = Run(graph, used, ranks, strategy, model, seed, hosts, link_mbit)
             runs[run.name] = run
         yield from runs.values()

@@ -65,6 +65,8 @@ OPTIONS: Fragment = {
         "setup": {"type": "string", "default": "", "description": "Shell commands before every job."},
         "container": _text("Command that runs what follows it in a container, for runs."),
         "scratch": _text("Folder for temporary files on the hosts; variables in it are expanded there."),
+        "set_link": _text("Command that gives the link of {host} the bandwidth {rate}: Mbit/s, or unshaped.")
+        | {"pattern": r"\{host\}.*\{rate\}|\{rate\}.*\{host\}"},
         "interface": _text("Network interface between hosts; null: the one that leads to the first host."),
     },
     "required": [],
@@ -99,6 +101,7 @@ class Site:
     setup: str
     container: str | None
     scratch: str | None
+    set_link: str | None
     interface: str | None
 
     def shell_prefix(self) -> str:
@@ -120,7 +123,7 @@ class Site:
 def read_site(path: Path) -> Site:
     """Read and check a cluster's settings.
 
-    Raises StudyError where the file is absent, no YAML, or a key of it wrong.
+    Raises StudyError where the file is absent, no YAML, a key of it wrong, or two of them contradict each other.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
@@ -133,5 +136,10 @@ def read_site(path: Path) -> Site:
     if not isinstance(content, Mapping):
         raise StudyError(f"{path}: found a YAML {type(content).__name__}, expected `key: value` lines; see {EXAMPLE}")
     options = complete_options(content, OPTIONS, str(path))
+    if options["set_link"] and not options["exclusive"]:
+        raise StudyError(
+            f"{path}: set_link: found a command, with `exclusive: false`; a slow link would slow other jobs on its "
+            "host down as well: set `exclusive: true`, or leave `set_link` out"
+        )
     options |= {"gpu": Gpu(**options["gpu"]), "modules": tuple(options["modules"])}
     return Site(path=path, **options)

@@ -1,6 +1,7 @@
 """Draw one figure from its table and write its four files."""
 
 import inspect
+import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -34,6 +35,9 @@ def draw_figure(
     frame = read_table(table, module.COLUMNS)
     with _style.applied(style_file):
         drawing, drawn = module.draw(frame, **options)
+        if frame.empty and (wants := left_out(table)):
+            reason = f"not measurable here, for want of {' and '.join(wants)}"
+            drawing = _style.no_data(module.TITLE, reason)
         return _write(figure, drawing, drawn, out)
 
 
@@ -52,6 +56,12 @@ def read_table(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
             "is this the table that the figure reads?"
         )
     return table
+
+
+def left_out(table: Path) -> list[str]:
+    """What the runs need that were left out of a table; empty where none was, or nothing says so."""
+    manifest = table.with_suffix(".json")
+    return list(json.loads(manifest.read_text(encoding="utf-8")).get("left_out", {})) if manifest.is_file() else []
 
 
 def _write(figure: str, drawing, drawn: pd.DataFrame, out: Path) -> list[Path]:

@@ -284,5 +284,6 @@ def head_panel(axes: Axes, panel: str, failed: pd.DataFrame) -> None:
     lines = panel.split(": ", 1)
     for _, row in failed.iterrows():
         where = f", {row['ranks']} ranks" if "ranks" in row.index else ""
+        where += f", {row['links']}" if "links" in row.index else ""
         lines += textwrap.wrap(f"× {row['label']}{where}: {row['failure']}", 62, subsequent_indent="   ")
     axes.set_title("\n".join(lines))

@@ -17,6 +17,7 @@ RUN_COLUMNS = (
     "model",
     "ranks",
     "hosts",
+    "link_mbit",
     "seed",
     "oversubscribed",
     "platform",
@@ -50,7 +51,8 @@ def labelled(
     for heads, part in table.groupby(list(panel_by), dropna=False):
         told_by = [*dimensions] if part["graph"].notna().any() else ["run", "ranks"]
         told_by += ["hosts"] if part["hosts"].gt(1).any() else []
-        varying = [name for name in told_by if part[name].nunique() > 1] or [told_by[0]]
+        told_by += ["link_mbit"] if part["link_mbit"].notna().any() else []
+        varying = [name for name in told_by if part[name].nunique(dropna=False) > 1] or [told_by[0]]
         common = [_word(name, part[name].iloc[0]) for name in told_by if name not in varying]
         head = ", ".join(_head(*pair) for pair in zip(panel_by, heads, strict=True))
         part = part.sort_values([*varying, "seed"], kind="stable")
@@ -158,6 +160,8 @@ def _name(row: pd.Series, dimensions: Sequence[str]) -> str:
 
 
 def _word(dimension: str, value: object) -> str:
+    if dimension == "link_mbit":
+        return "unshaped links" if pd.isna(value) else f"links of {value} Mbit/s"
     if pd.isna(value):
         return f"{dimension} unknown"
     if dimension == "ranks":

@@ -82,7 +82,7 @@ def draw(table: pd.DataFrame) -> tuple[Figure, pd.DataFrame]:
         _style.say_failures(left, lost(part))
         _draw_shares(left, part, looks)
         _style.dots(right, "step", part[part["mark"] == "step"], color=_style.INK)
-        right.set_xlim(left=0)
+        right.set_xlim(0, 1.05 * right.get_xlim()[1])
     axes[-1, 0].set_xlabel("Share of a step's wall time (%)")
     axes[-1, 1].set_xlabel("Step (ms)")
     handles = [Patch(**_segments.EDGE, **look, label=_segments.name(*pair)) for pair, look in looks.items()]

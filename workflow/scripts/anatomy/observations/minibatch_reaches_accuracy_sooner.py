@@ -40,7 +40,7 @@ OPTIONS = {
     "required": [],
 }
 
-_PAIR = ("graph", "partitioner", "num_parts", "model", "ranks", "hosts")
+_PAIR = ("graph", "partitioner", "num_parts", "model", "ranks", "hosts", "link_mbit")
 
 
 def values(table: pd.DataFrame, options: Mapping[str, Any]) -> Repetitions:
@@ -69,7 +69,7 @@ def notes(table: pd.DataFrame, options: Mapping[str, Any]) -> dict[str, Any]:
 def _pairs(table: pd.DataFrame, options: Mapping[str, Any]) -> pd.DataFrame:
     """One row per pair of runs: target, time of each to it, or that it never got there; `value` is the ratio."""
     rows = chosen(table, options, timed=True).dropna(subset=["val_accuracy", "train_s"])
-    best = rows.groupby(["run", *_PAIR, "method", "seed"], as_index=False)["val_accuracy"].max()
+    best = rows.groupby(["run", *_PAIR, "method", "seed"], as_index=False, dropna=False)["val_accuracy"].max()
     best = best.rename(columns={"val_accuracy": "best_accuracy"})
     pairs = paired(best, "method", "fullgraph", "minibatch", "best_accuracy", _PAIR)
     both_reach = pairs[["best_accuracy", "best_accuracy_of_baseline"]].min(axis=1)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from anatomy.observations.common.evidence import CONFIGURATION, Inconclusive, Repetitions, chosen, listed, repetitions
+from anatomy.observations.common.evidence import CONFIGURATION, Inconclusive, Repetitions, chosen, repetitions
+from anatomy.words import listed
 
 CLAIM = "The bytes sent equal, to the byte, those predicted from the partition, the sampled nodes and the model."
 SOURCE = (
@@ -29,7 +30,7 @@ _PREDICTIONS = ("predicted_bytes_per_epoch", "declared_bytes_per_epoch")
 def values(table: pd.DataFrame, options: Mapping[str, Any]) -> Repetitions:
     """One deviation per seed, from the table `volume`: the largest of its runs."""
     deviations = _deviations(table, options)
-    runs = deviations.groupby(["run", *CONFIGURATION, "seed"], as_index=False)["value"].max()
+    runs = deviations.groupby(["run", *CONFIGURATION, "seed"], as_index=False, dropna=False)["value"].max()
     return repetitions(runs, DIRECTION)
 
 

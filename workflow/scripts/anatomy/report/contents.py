@@ -18,7 +18,7 @@ PIXELS_PER_POINT = 1.75
 RUN_TABLE = "runs"
 SYMBOLS = {"supported": "✓", "not supported": "✗", "inconclusive": "?", "not measurable here": "–"}
 """Verdicts, in the order in which they are counted, with a sign that does not need colour."""
-_LAYOUT = ("row", "y")
+_LAYOUT = ("row", "x", "y")
 """Columns of a figure's numbers that only place its marks."""
 _DIRECTIONS = {"<=": "≤", ">=": "≥"}
 _HOLDS_FOR = {

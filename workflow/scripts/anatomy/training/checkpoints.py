@@ -206,7 +206,6 @@ def made_for(context: Context) -> dict[str, Any]:
     """All that decides a run's numbers: its settings, its inputs, and the programs that train."""
     specification = context.specification
     training = {name: value for name, value in vars(specification.training).items() if name not in _CHANGE_NO_NUMBER}
-    packages = ["torch", "numpy", *(["dgl"] if specification.training.operators == "dgl" else [])]
     return {
         "run": specification.run,
         "seed": specification.seed,
@@ -216,7 +215,7 @@ def made_for(context: Context) -> dict[str, Any]:
         "training": training,
         "graph": context.graph.identity,
         "partition": identity_of(context.partition.manifest["arrays"]),
-        "versions": versions(*packages),
+        "versions": versions(*specification.packages),
         "program": _sha256_of_program(),
     }
 

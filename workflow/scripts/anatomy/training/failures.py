@@ -161,6 +161,34 @@ def kernel_kills_for_memory() -> int:
     return sum(int(line.split()[1]) for line in statistics.read_text().splitlines() if line.startswith("oom_kill "))
 
 
+_told: list[Callable[[BaseException], None]] = []
+"""Who is told of an error that ends this process by `fail`, beside its standard error."""
+
+
+@contextmanager
+def told_of_failures(tell: Callable[[BaseException], None]) -> Iterator[None]:
+    """Have `tell` called with the error if this process ends by `fail` in this block."""
+    _told.append(tell)
+    try:
+        yield
+    finally:
+        _told.remove(tell)
+
+
+def fail(error: BaseException) -> NoReturn:
+    """End this process, from any of its threads, as by an error that nothing caught.
+
+    For a thread that sees why the main thread, which waits inside a library, will never go on.
+    """
+    from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    for tell in _told:
+        tell(error)
+    get_error_handler().record_exception(error)  # for torchrun
+    leave_process(1)
+
+
 def leave_process(status: int) -> NoReturn:
     """End this process without taking it apart, which may never end with a process group; see `run.join_ranks`."""
     logging.shutdown()

@@ -19,7 +19,7 @@ import psutil
 
 from anatomy.errors import StudyError
 from anatomy.training import meeting
-from anatomy.training.failures import Interrupted, leave_process
+from anatomy.training.failures import Interrupted, leave_process, told_of_failures
 
 INTERFACE = "ANATOMY_INTERFACE"
 """Environment variable with the interface that the cluster's settings name."""
@@ -65,7 +65,8 @@ class Membership:
     def told(self) -> Iterator[None]:
         """Tell the launcher how the block ended, and end this process."""
         try:
-            yield
+            with told_of_failures(self._tell_failure):
+                yield
         except Interrupted as end:
             self._tell("interrupted", end.message)
             leave_process(int(end.code))
@@ -73,10 +74,14 @@ class Membership:
             self._tell("failed", str(error))
             leave_process(1)
         except BaseException as error:
-            self._tell("failed", f"rank {self.rank}: {type(error).__name__}: {error}", traceback.format_exc())
+            self._tell_failure(error)
             leave_process(1)
         self._tell("done")
         leave_process(0)
+
+    def _tell_failure(self, error: BaseException) -> None:
+        details = "".join(traceback.format_exception(error)) if error.__traceback__ else ""
+        self._tell("failed", f"rank {self.rank}: {type(error).__name__}: {error}", details)
 
     def _tell(self, how: str, message: str = "", details: str = "") -> None:
         with contextlib.suppress(OSError):

@@ -109,7 +109,6 @@ def write_failed(
 
 def _manifest(kind: str, specification: RunSpecification, status: str, reason: str | None) -> dict[str, Any]:
     training = specification.training
-    packages = ["torch", "numpy", *(["dgl"] if training.operators == "dgl" else [])]
     return {
         "kind": kind,
         "run": specification.run,
@@ -122,7 +121,7 @@ def _manifest(kind: str, specification: RunSpecification, status: str, reason: s
         "communication": training.communication,
         "operators": training.operators,
         "machine": describe_machine(),
-        "versions": versions(*packages),
+        "versions": versions(*specification.packages),
     }
 
 

@@ -24,6 +24,7 @@ import psutil
 from anatomy.errors import StudyError
 from anatomy.site import Site
 from anatomy.training.failures import OUT_OF_MEMORY, Interrupted, RunFailed, is_out_of_memory, time_limit
+from anatomy.training.links import links_set
 from anatomy.training.meeting import End, Meeting
 from anatomy.training.membership import INTERFACE, address_towards
 from anatomy.training.specification import RunSpecification
@@ -39,8 +40,9 @@ _OOM = ("oom", "Out Of Memory")
 def run_ranks(specification: RunSpecification, inputs: Sequence[str], site: Site | None) -> None:
     """Start the ranks and wait for them; `inputs` are the options of train_run.py.
 
-    Raises StudyError where this is no job of as many hosts as the run asks for or the inputs are wrong, RunFailed when
-    a rank fails or the time is up, and Interrupted when the ranks ended because they were asked to.
+    Raises StudyError where this is no job of as many hosts as the run asks for, its links cannot be set or the inputs
+    are wrong, RunFailed when a rank fails or the time is up, and Interrupted when the ranks ended because they were
+    asked to.
     """
     hosts = hosts_of_job()
     if len(hosts) != specification.hosts:
@@ -49,7 +51,12 @@ def run_ranks(specification: RunSpecification, inputs: Sequence[str], site: Site
             f"({', '.join(hosts) or 'it is none of SLURM'}); start it by `snakemake --profile slurm`, or inside "
             f"`salloc --nodes={specification.hosts} --ntasks-per-node={specification.ranks_per_host}`"
         )
-    meeting = Meeting(_own_address(hosts[1], site), specification.ranks)
+    with links_set(specification, hosts, site):
+        _run_ranks(specification, inputs, site, hosts[1])
+
+
+def _run_ranks(specification: RunSpecification, inputs: Sequence[str], site: Site | None, other_host: str) -> None:
+    meeting = Meeting(_own_address(other_host, site), specification.ranks)
     environment = os.environ | meeting.environment() | _settings(specification, site)
     command = srun_command(specification, inputs, site)
     logging.info("%s", shlex.join(command))

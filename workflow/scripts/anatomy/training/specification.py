@@ -76,6 +76,13 @@ class RunSpecification:
     training: TrainingSpecification
     profile: ProfileSpecification
     hosts: int = 1
+    link_mbit: int | None = None
+
+    @property
+    def packages(self) -> list[str]:
+        """The packages whose versions decide what this run measures."""
+        needed = {*_needs(self.strategy["method"]), *(["dgl"] if self.training.operators == "dgl" else [])}
+        return ["torch", "numpy", *sorted(needed)]
 
     @property
     def ranks_per_host(self) -> int:
@@ -103,6 +110,11 @@ def read_specification(path: Path) -> RunSpecification:
             f"{path}: hosts: found {content['hosts']} hosts for {content['ranks']} ranks; every host takes as many "
             "ranks, so use a divisor of the ranks"
         )
+    if content["link_mbit"] is not None and content["hosts"] == 1:
+        raise StudyError(
+            f"{path}: link_mbit: found {content['link_mbit']} for a run on one host, which has no link to another; "
+            "leave it out, or set `hosts`"
+        )
     problems = list(contradictions(content["strategy"], content["model"], content["training"]))
     if problems:
         raise StudyError("\n  ".join(f"{path}: {problem}" for problem in problems))
@@ -111,6 +123,10 @@ def read_specification(path: Path) -> RunSpecification:
     settings["training"] = TrainingSpecification(**settings["training"])
     settings["profile"] = ProfileSpecification(**settings["profile"])
     return RunSpecification(path=path, **settings)
+
+
+def _needs(method: str) -> tuple[str, ...]:
+    return STRATEGIES[method].constants.get("PACKAGES", ())
 
 
 def _schema(method: str) -> Fragment:
@@ -124,8 +140,16 @@ def _schema(method: str) -> Fragment:
     texts = dict.fromkeys(("kind", "run", "graph", "partitioner"), _TEXT)
     counts = {"num_parts": _COUNT, "ranks": _COUNT, "seed": {"type": "integer", "minimum": 0}}
     properties = texts | counts | sections
-    hosts = {"hosts": _COUNT | {"default": 1, "description": "Hosts that the ranks are spread over."}}
-    return {"properties": properties | hosts, "required": list(properties)}
+    spread = {
+        "hosts": _COUNT | {"default": 1, "description": "Hosts that the ranks are spread over."},
+        "link_mbit": {
+            "type": ["integer", "null"],
+            "minimum": 1,
+            "default": None,
+            "description": "Bandwidth of the hosts' links in Mbit/s, each way; null: as they are.",
+        },
+    }
+    return {"properties": properties | spread, "required": list(properties)}
 
 
 def _named(fragment: Fragment, *names: str) -> Fragment:

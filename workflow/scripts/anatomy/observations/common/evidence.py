@@ -10,8 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-CONFIGURATION = ("graph", "partitioner", "num_parts", "strategy", "model", "ranks", "hosts")
-"""Columns that tell apart runs that are no repetitions of each other."""
+from anatomy.words import listed
+
+CONFIGURATION = ("graph", "partitioner", "num_parts", "strategy", "model", "ranks", "hosts", "link_mbit")
+"""Columns that tell apart runs that are no repetitions of each other; `link_mbit` is missing for links as they are."""
 
 COMPLETED = "completed"
 
@@ -22,6 +24,10 @@ class NoVerdict(Exception):
 
 class Inconclusive(NoVerdict):
     """More or other runs on the same machine could decide it."""
+
+
+class Absent(Inconclusive):
+    """There is no run that the claim is about: not measured yet, or left out where it cannot be."""
 
 
 class NotMeasurable(NoVerdict):
@@ -51,8 +57,8 @@ def chosen(
 
     With `timed`, runs with more workers than cores or GPUs are left out: their times decide nothing.
 
-    Raises Inconclusive where nothing is left, a run has no numbers, or the runs are of several platforms, and
-    NotMeasurable where all that is left is oversubscribed.
+    Raises Absent where nothing is left, Inconclusive where a run has no numbers or the runs are of several platforms,
+    and NotMeasurable where all that is left is oversubscribed.
     """
     wanted = fixed | options.get("where", {})
     unknown = [column for column in wanted if column not in table]
@@ -60,11 +66,14 @@ def chosen(
         raise Inconclusive(f"the table has no column {unknown[0]!r} to choose by; its columns are {', '.join(table)}")
     rows = table[(table["ranks"] >= min_ranks) & table["seed"].notna()]
     for column, value in wanted.items():
-        # A run that failed has no phases, kinds or caches to choose by; it must not drop out of sight for that.
-        rows = rows[((rows[column] == value) | (rows[column].isna() & (rows["status"] != COMPLETED))).fillna(False)]
+        fits = (rows[column] == value).fillna(False)
+        if column not in CONFIGURATION:
+            # A run that failed has no phases, kinds or caches to choose by; it must not drop out of sight for that.
+            fits |= rows[column].isna() & (rows["status"] != COMPLETED)
+        rows = rows[fits]
     if rows.empty:
         described = [f"{column} = {value}" for column, value in wanted.items()]
-        raise Inconclusive(f"no run with {' and '.join([*described, f'at least {min_ranks} ranks'])} in the table")
+        raise Absent(f"no run with {' and '.join([*described, f'at least {min_ranks} ranks'])} in the table")
     return _sound(_undisturbed(rows) if timed else rows)
 
 
@@ -96,7 +105,7 @@ def per_run(rows: pd.DataFrame, numerator: str, denominator: str) -> pd.DataFram
     incomplete = rows[rows[[numerator, denominator]].isna().any(axis=1)]
     if not incomplete.empty:
         raise Inconclusive(f"{numerator} or {denominator} is missing for {listed(incomplete['run'].unique())}")
-    sums = rows.groupby(keys, as_index=False)[[numerator, denominator]].sum()
+    sums = rows.groupby(keys, as_index=False, dropna=False)[[numerator, denominator]].sum()
     if (sums[denominator] == 0).any():
         empty = sums.loc[sums[denominator] == 0, "run"]
         raise Inconclusive(f"{denominator} is 0 for {listed(empty)}")
@@ -138,11 +147,11 @@ def repetitions(runs: pd.DataFrame, direction: str, configuration: Iterable[str]
 
     Raises Inconclusive where a configuration lacks a seed that another has.
     """
-    by_configuration = runs.groupby(list(configuration))["seed"].agg(set)
+    by_configuration = runs.groupby(list(configuration), dropna=False)["seed"].agg(set)
     seeds = set().union(*by_configuration)
     lacking = by_configuration[by_configuration != seeds]
     if not lacking.empty:
-        names = [" ".join(str(part) for part in (key if isinstance(key, tuple) else (key,))) for key in lacking.index]
+        names = [_name(key) for key in lacking.index]
         raise Inconclusive(
             f"seeds differ between configurations; some of {sorted(seeds)} are missing for {listed(names)}"
         )
@@ -154,15 +163,12 @@ def repetitions(runs: pd.DataFrame, direction: str, configuration: Iterable[str]
 
 def by_configuration(runs: pd.DataFrame, configuration: Sequence[str] = CONFIGURATION) -> dict[str, float]:
     """Mean of `value` over seeds for each configuration, under a name made of what tells the configurations apart."""
-    varying = [name for name in configuration if runs[name].nunique() > 1] or [configuration[0]]
-    means = runs.groupby(varying)["value"].mean()
-    return {
-        " ".join(str(part) for part in (key if isinstance(key, tuple) else (key,))): float(mean)
-        for key, mean in means.items()
-    }
+    varying = [name for name in configuration if runs[name].nunique(dropna=False) > 1] or [configuration[0]]
+    means = runs.groupby(varying, dropna=False)["value"].mean()
+    return {_name(key): float(mean) for key, mean in means.items()}
 
 
-def listed(names: Iterable[str], most: int = 4) -> str:
-    """Names in a line, the first few of many."""
-    names = sorted(set(names))
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _name(configuration: Any) -> str:
+    """The values of a configuration in a line; of all, only a link's bandwidth may be missing."""
+    parts = configuration if isinstance(configuration, tuple) else (configuration,)
+    return " ".join("unshaped" if pd.isna(part) else str(part) for part in parts)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from anatomy.observations.common.evidence import Inconclusive, chosen, listed
+from anatomy.observations.common.evidence import Inconclusive, chosen
+from anatomy.words import listed
 
 
 def efficiencies(table: pd.DataFrame, options: Mapping[str, Any], mode: str, series: Sequence[str]) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import pandas as pd
 from anatomy.errors import StudyError
 from anatomy.files import write_json
 from anatomy.observations import OBSERVATIONS
-from anatomy.observations.common.evidence import NotMeasurable, NoVerdict, Repetitions
+from anatomy.observations.common.evidence import Absent, NotMeasurable, NoVerdict, Repetitions
 from anatomy.observations.common.reading import INCONCLUSIVE, NOT_MEASURABLE
 from anatomy.observations.common.verdict import Judgement, judge
 from anatomy.program import versions
@@ -31,7 +31,7 @@ def judge_observation(observation: str, table_path: Path, options: Mapping[str, 
         raise StudyError(
             f"{table_path}: found the table {manifest['table']!r}; {observation} is judged on {module.TABLE!r}"
         )
-    judgement, repetitions, notes = decide(module, table, options)
+    judgement, repetitions, notes = decide(module, table, options, manifest.get("left_out", {}))
     runs = list(repetitions.runs) if repetitions else sorted(table["run"].unique())
     verdict = {
         "kind": "observation",
@@ -59,12 +59,20 @@ def judge_observation(observation: str, table_path: Path, options: Mapping[str, 
 
 
 def decide(
-    module: Any, table: pd.DataFrame, options: Mapping[str, Any]
+    module: Any, table: pd.DataFrame, options: Mapping[str, Any], left_out: Mapping[str, Sequence[str]] = {}
 ) -> tuple[Judgement, Repetitions | None, dict[str, Any]]:
-    """The judgement of an observation's module on a table, the repetitions it rests on, and the module's notes."""
+    """The judgement of an observation's module on a table, the repetitions it rests on, and the module's notes.
+
+    `left_out` are runs that the table would have where they can be measured, by what they need. Where there is no run
+    that the claim is about and some were left out, it is not measurable.
+    """
     try:
         repetitions = module.values(table, options)
         notes = module.notes(table, options) if hasattr(module, "notes") else {}
+    except Absent as absent:
+        if not left_out:
+            return Judgement(INCONCLUSIVE, str(absent)), None, {}
+        return Judgement(NOT_MEASURABLE, f"{absent}, for want of {' and '.join(left_out)}"), None, {}
     except NoVerdict as undecided:
         verdict = NOT_MEASURABLE if isinstance(undecided, NotMeasurable) else INCONCLUSIVE
         return Judgement(verdict, str(undecided)), None, {}

@@ -5,7 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from anatomy.observations.common.evidence import CONFIGURATION, Inconclusive, chosen, listed, paired
+from anatomy.observations.common.evidence import CONFIGURATION, Inconclusive, chosen, paired
+from anatomy.words import listed
 
 
 def volume_ratios(table: pd.DataFrame, options: Mapping[str, Any], method: str, kinds: Sequence[str]) -> pd.DataFrame:
@@ -17,9 +18,9 @@ def volume_ratios(table: pd.DataFrame, options: Mapping[str, Any], method: str, 
     """
     rows = chosen(table, options, min_ranks=2, method=method)
     rows = rows[rows["kind"].isin(kinds)]
-    measured = rows.groupby(["run", *CONFIGURATION, "seed"], as_index=False)["measured_bytes_per_epoch"].agg(
-        lambda sent: sent.sum(min_count=len(kinds))
-    )
+    measured = rows.groupby(["run", *CONFIGURATION, "seed"], as_index=False, dropna=False)[
+        "measured_bytes_per_epoch"
+    ].agg(lambda sent: sent.sum(min_count=len(kinds)))
     missing = measured[measured["measured_bytes_per_epoch"].isna()]
     if not missing.empty:
         raise Inconclusive(f"no measured bytes of {' and '.join(kinds)} for {listed(missing['run'])}")

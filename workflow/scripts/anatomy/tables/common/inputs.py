@@ -1,7 +1,7 @@
 """The files of the stages before: what a study table may read, found by the names of runs under one results folder."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -174,6 +174,7 @@ class StudyRun:
             "model": spec["model"]["name"],
             "ranks": spec["ranks"],
             "hosts": spec.get("hosts", 1),
+            "link_mbit": spec.get("link_mbit"),
             "seed": spec["seed"],
             "oversubscribed": self._oversubscribed,
             "platform": self._platform,
@@ -200,14 +201,24 @@ class StudyRun:
 
 @dataclass(frozen=True)
 class Study:
-    """What one table is made from: runs, each once, and partitions as `{graph}/{partitioner}-{num_parts}`."""
+    """What one table is made from: runs, each once, and partitions as `{graph}/{partitioner}-{num_parts}`.
+
+    `left_out` are runs that cannot be measured here, by what they need; there is nothing of them but their names.
+    """
 
     results: Path
     runs: tuple[StudyRun, ...]
     partitions: tuple[str, ...] = ()
+    left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, results: Path, pairs: Iterable[tuple[str, str]], partitions: Iterable[str] = ()) -> "Study":
+    def of(
+        cls,
+        results: Path,
+        pairs: Iterable[tuple[str, str]],
+        partitions: Iterable[str] = (),
+        left_out: Mapping[str, Sequence[str]] | None = None,
+    ) -> "Study":
         """From (experiment, run) pairs; an empty experiment name means that none was given."""
         experiments: dict[str, list[str]] = {}
         for experiment, run in pairs:
@@ -215,7 +226,7 @@ class Study:
         runs = tuple(
             StudyRun(results, run, tuple(dict.fromkeys(filter(None, names)))) for run, names in experiments.items()
         )
-        return cls(results, runs, tuple(dict.fromkeys(partitions)))
+        return cls(results, runs, tuple(dict.fromkeys(partitions)), left_out or {})
 
 
 def read_runs_file(path: Path) -> list[tuple[str, str]]:

@@ -21,12 +21,12 @@ def assignments(texts: Iterable[str], option: str) -> dict[str, Any]:
     return found
 
 
-def json_object(text: str) -> dict[str, Any]:
-    """Options that a program is given as one JSON object."""
+def json_object(text: str, option: str = "--options") -> dict[str, Any]:
+    """Options that a program is given as one JSON object, as the value of `option`."""
     try:
         options = json.loads(text)
     except ValueError as error:
-        raise StudyError(f"--options {text!r}: not valid JSON ({error}); correct it") from error
+        raise StudyError(f"{option} {text!r}: not valid JSON ({error}); correct it") from error
     if not isinstance(options, dict):
-        raise StudyError(f"--options {text!r}: found {type(options).__name__}, expected a JSON object; correct it")
+        raise StudyError(f"{option} {text!r}: found {type(options).__name__}, expected a JSON object; correct it")
     return options

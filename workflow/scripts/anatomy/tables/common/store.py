@@ -18,8 +18,8 @@ from anatomy.tables.common.inputs import Study, StudyRun
 def tabulate(table: str, study: Study, options: Mapping[str, Any], out: Path) -> dict[str, Any]:
     """Build a table and write `{out}/{table}.parquet`, `.csv` and, last, `.json`; returns that manifest.
 
-    Raises StudyError for an unknown table, an input that is absent or damaged, a table that would be empty, or traces
-    recorded elsewhere where the table needs runs.
+    Raises StudyError for an unknown table, an input that is absent or damaged, a table that would be empty though no
+    run was left out, or traces recorded elsewhere where the table needs runs.
     """
     module = TABLES[table].load()
     recorded = [run.name for run in study.runs if run.recorded]
@@ -37,11 +37,12 @@ def tabulate(table: str, study: Study, options: Mapping[str, Any], out: Path) ->
     }
     with measured(manifest), staged(out, f"{table}.json") as stage:
         frame = module.build(study, options)
-        _check(table, frame, module.COLUMNS, module.KEY)
+        _check(table, frame, module.COLUMNS, module.KEY, may_be_empty=bool(study.left_out))
         frame.to_parquet(stage / f"{table}.parquet", index=False)
         frame.to_csv(stage / f"{table}.csv", index=False, lineterminator="\n")
         manifest |= {
             "rows": len(frame),
+            "left_out": dict(study.left_out),
             "machines": machines_of(study.runs),
             "sha256": {suffix: sha256_of(stage / f"{table}.{suffix}") for suffix in ("parquet", "csv")},
             "versions": versions("pandas", "pyarrow"),
@@ -79,9 +80,9 @@ def machines_of(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def _check(table: str, frame: pd.DataFrame, columns: Columns, key: Sequence[str]) -> None:
+def _check(table: str, frame: pd.DataFrame, columns: Columns, key: Sequence[str], may_be_empty: bool) -> None:
     """What must hold of every table; what a person can bring about is a StudyError."""
-    if frame.empty:
+    if frame.empty and not may_be_empty:
         raise StudyError(
             f"table {table!r}: no rows; name at least one run (--run, --runs-file) that it can be made from"
         )

@@ -18,14 +18,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
+
 import anatomy
 from anatomy.training.communication import Communicator
 from anatomy.training.distdgl import shared_memory
 from anatomy.training.distdgl.hosts import HOSTS_FILE, check_one_rank_per_host, free_port, own_address, write_hosts
 from anatomy.training.distdgl.package import load_dgl
 from anatomy.training.distdgl.part_files import Numbering, feature_name, write_part
+from anatomy.training.distdgl.seeded_requests import Requests
 from anatomy.training.distdgl.watch import Watch
-from anatomy.training.sampling import generator_for
 from anatomy.training.strategies._base import Context
 
 _LISTENING_S = 0.3
@@ -44,11 +46,17 @@ class Connection:
     features: Any
     numbering: Numbering
     watch: Watch
+    requests: Requests
     answer_timeout_s: float
 
     def answered(self) -> AbstractContextManager[None]:
         """A block in which servers have to answer within the time-out."""
         return self.watch.waiting(self.answer_timeout_s)
+
+    def sample_from(self, generator: torch.Generator) -> None:
+        """Have a generator alone decide what is sampled for this rank from now on, here and by all servers."""
+        self.requests.generator = generator
+        self.requests.seed(self.requests.draw())
 
 
 def connect(context: Context) -> Connection:
@@ -60,25 +68,24 @@ def connect(context: Context) -> Connection:
     address = own_address()
     check_one_rank_per_host(_of_all_ranks(communicator, address), specification.path)
     name = communicator.broadcast(f"{shared_memory.PREFIX}{secrets.token_hex(8)}")
-    seed = generator_for(specification.seed, communicator.rank).initial_seed() % 2**31
+    limit_s = min(specification.training.timeout_s, specification.training.peer_timeout_s)
     folder = Path(tempfile.mkdtemp(prefix=shared_memory.PREFIX))
     try:
-        watch = Watch(_start_server(folder, name, communicator, seed), name)
+        watch = Watch(_start_server(folder, name, communicator), name)
         dgl = load_dgl()
+        requests = Requests(dgl)
         numbering = Numbering.of(context.graph, context.partition.assignment, communicator.size)
         write_part(folder, context.graph, numbering, communicator.rank, name)
         write_hosts(folder, _of_all_ranks(communicator, (address, free_port(address))))
         with watch.waiting(specification.training.timeout_s):
-            watch.tell("written")
-            watch.hear()
-            communicator.wait_for_all()
-            time.sleep(_LISTENING_S)
+            watch.let_load()
+        communicator.wait_for_all()
+        time.sleep(_LISTENING_S)
+        with watch.waiting(limit_s):
             graph = _join(dgl, folder / HOSTS_FILE, name)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    dgl.seed(seed)
-    limit_s = min(specification.training.timeout_s, specification.training.peer_timeout_s)
-    return Connection(dgl, graph, graph.ndata[feature_name(name)], numbering, watch, limit_s)
+    return Connection(dgl, graph, graph.ndata[feature_name(name)], numbering, watch, requests, limit_s)
 
 
 def _of_all_ranks(communicator: Communicator, value: Any) -> list[Any]:
@@ -86,9 +93,9 @@ def _of_all_ranks(communicator: Communicator, value: Any) -> list[Any]:
     return communicator.broadcast(communicator.gather(value))
 
 
-def _start_server(folder: Path, name: str, communicator: Communicator, seed: int) -> subprocess.Popen[str]:
+def _start_server(folder: Path, name: str, communicator: Communicator) -> subprocess.Popen[str]:
     """The server of this host; it ends when this process does, since then its standard input closes."""
-    arguments = [folder, name, communicator.rank, communicator.size, seed]
+    arguments = [folder, name, communicator.rank, communicator.size]
     library = str(Path(anatomy.__file__).parents[1])
     return subprocess.Popen(
         [sys.executable, "-m", "anatomy.training.distdgl.server", *map(str, arguments)],

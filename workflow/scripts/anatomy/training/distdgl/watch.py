@@ -1,17 +1,18 @@
 """The end of a rank that would wait for ever: DGL asks its servers without a time-out, and whether they live or not."""
 
+import queue
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-from torch.distributed.elastic.multiprocessing.errors import get_error_handler
-
 from anatomy.training.distdgl import shared_memory
-from anatomy.training.failures import leave_process
+from anatomy.training.failures import fail
+
+LOADED = "loaded"
+"""What a server says when it has loaded its part; whatever else it says is why it ends."""
 
 
 class ServerLost(RuntimeError):
@@ -29,16 +30,17 @@ class Watch:
         self._name = name
         self._limit_s = float("inf")
         self._deadline = float("inf")
+        self._loaded: queue.Queue[None] = queue.Queue()
+        self._reason = ""
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def tell(self, word: str) -> None:
-        """Send the server a line."""
+    def let_load(self) -> None:
+        """Tell the server that its part is written, and return when it has loaded it."""
         with suppress(BrokenPipeError):  # it has ended, of which the thread knows the status
-            print(word, file=self._server.stdin, flush=True)
-
-    def hear(self) -> str:
-        """The next line that the server says."""
-        return self._server.stdout.readline()
+            print("written", file=self._server.stdin, flush=True)
+        self._loaded.get()
 
     @contextmanager
     def waiting(self, limit_s: float) -> Iterator[None]:
@@ -49,18 +51,23 @@ class Watch:
         finally:
             self._deadline = float("inf")
 
+    def _listen(self) -> None:
+        for line in self._server.stdout:
+            if line.strip() == LOADED:
+                self._loaded.put(None)
+            else:
+                self._reason = f": {line.strip()}"
+
     def _watch(self) -> NoReturn:
         while time.monotonic() < self._deadline:
             try:
                 status = self._server.wait(timeout=1)
             except subprocess.TimeoutExpired:
                 continue
-            self._end(f"the graph server of this host ended with status {status}")
+            self._listener.join(timeout=1)  # its last words may still be in the pipe
+            self._end(f"the graph server of this host ended with status {status}{self._reason}")
         self._end(f"the graph servers did not answer within {self._limit_s:g} s")
 
     def _end(self, message: str) -> NoReturn:
-        """End this process as by an exception that nothing caught, so that the launcher shows it."""
         shared_memory.remove(self._name)
-        print(f"{ServerLost.__name__}: {message}", file=sys.stderr)
-        get_error_handler().record_exception(ServerLost(message))
-        leave_process(1)
+        fail(ServerLost(message))

@@ -3,11 +3,17 @@
 Each host's graph server holds its part's structure and features, and its rank samples with `DistNodeDataLoader` and
 reads features from a `DistTensor`. All else is as in `minibatch`: parts, seed nodes and their order, fan-outs, layers,
 gradient synchronisation and evaluation. With all neighbours (fan-out -1) the two therefore train alike, to float
-tolerance; sampled neighbours are other ones, and remote ones depend on the order in which the servers are asked.
+tolerance; sampled neighbours are other ones. They depend on seed, rank and epoch alone, since each request brings its
+seed (`distdgl.seeded_requests`), so that a run that goes on from a checkpoint is the same as an uninterrupted one.
 
-One rank per host, each with an address of its own, since DGL serves one part per address. Reading features is one call
-for local and remote rows, which stands as `fetch`. Of what DGL sends, feature rows are counted, by the rank that gets
-them; requests, and the structure that sampling brings, are not.
+One rank per host, each with an address of its own, since DGL serves one part per address.
+
+What a trace shows: the phases of `minibatch`, but for two things that DGL does inside one call. Features are read from
+this host's memory and from other hosts in one, so that there is no `gather` beside `fetch`. And sampling and reading
+ask the servers through sockets of DGL's own, which are no collectives: what a rank waits for them stands in `sample`
+and `fetch` as preparation, not as communication, and only `sync` has waiting and transfer. The servers are processes
+of their own, whose work no trace shows. Of what DGL sends, feature rows are counted, by the rank that gets them;
+requests, and the structure that sampling brings, are not.
 """
 
 from typing import Any
@@ -42,6 +48,9 @@ OPTIONS: dict[str, Any] = {
     "required": ["epochs", "fanouts", "batch_size"],
 }
 
+PACKAGES = ("dgl",)
+"""Packages that it needs whatever the operators."""
+
 ONE_RANK_PER_HOST = True
 """Ranks on one host cannot run this strategy."""
 
@@ -72,6 +81,7 @@ class Strategy(Minibatch):
         self._remote_nodes = 0
         generator = generator_for(context.specification.seed, context.communicator.rank, epoch)
         shuffled = self._seed_nodes[torch.randperm(self._seed_nodes.shape[0], generator=generator)]
+        self._servers.sample_from(generator)
         batches = iter(self._loader(shuffled))
         loss_sum, count = 0.0, 0
         for _ in range(self._steps):
