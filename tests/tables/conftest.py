@@ -93,7 +93,7 @@ class Results:
             "partitioner": partitioner,
             "num_parts": ranks,
             "strategy": {"name": method, "method": method},
-            "model": {"name": "sage", "layer": "sage"},
+            "model": {"name": "sage", "layer": "sage", "num_layers": 2},
             "ranks": ranks,
             "seed": seed,
             "training": {"device": "cpu", "communication": "gloo", "threads_per_rank": 1},

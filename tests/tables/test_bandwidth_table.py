@@ -8,8 +8,8 @@ NO_CALLS = pd.DataFrame(columns=["kind", "bytes", "bandwidth_of", "algorithm_ban
 
 
 def steps(exposed: list, waits: list) -> pd.DataFrame:
-    frame = pd.DataFrame({**STEPS, "comm_exposed_ns": exposed, "comm_exposed_wait_ns": waits})
-    return frame.astype({"comm_exposed_ns": "Int64", "comm_exposed_wait_ns": "Int64"})
+    times = {"comm_exposed_ns": exposed, "comm_exposed_wait_ns": waits, "comm_overlapped_ns": exposed}
+    return pd.DataFrame({**STEPS, **times}).astype(dict.fromkeys(times, "Int64"))
 
 
 def calls(*rows: tuple) -> pd.DataFrame:

@@ -6,8 +6,9 @@ from typing import Any
 import pandas as pd
 
 from anatomy.tables.common.columns import RUN_COLUMNS, Column, as_frame
-from anatomy.tables.common.inputs import NANOSECONDS_PER_S, SENT_COLUMNS, Study, StudyRun, without_traces
+from anatomy.tables.common.inputs import Study, StudyRun, without_traces
 from anatomy.tables.common.timing import epoch_seconds
+from anatomy.tables.common.traffic import exposure, sent_bytes
 
 SUMMARY = (
     "every run: the bandwidth of its hosts' links, its epoch time, the share of communication that is not hidden by "
@@ -62,28 +63,8 @@ def build(study: Study, options: Mapping[str, Any]) -> pd.DataFrame:
 def _row(run: StudyRun) -> dict[str, Any]:
     if not run.completed:
         return run.columns
-    timed = {} if run.recorded else {"epoch_s": epoch_seconds(run), "sent_bytes_per_epoch": _sent_bytes(run)}
-    return run.columns | timed | ({} if without_traces(run) else _exposed(run) | {"seen_mbit": _seen_mbit(run)})
-
-
-def _sent_bytes(run: StudyRun) -> float | None:
-    sent = run.measured_epochs.groupby("epoch")[list(SENT_COLUMNS.values())].sum().sum(axis=1)
-    return None if sent.empty else float(sent.mean())
-
-
-def _exposed(run: StudyRun) -> dict[str, float | None]:
-    steps = run.trace_table("steps", ["wall_ns", "comm_exposed_ns", "comm_exposed_wait_ns"])
-    wall_ns, communicating = steps["wall_ns"].sum(), steps[steps["comm_exposed_ns"].notna()]
-    row: dict[str, float | None] = {"profiled_step_s": wall_ns / len(steps) / NANOSECONDS_PER_S}
-    if communicating.empty:
-        return row
-    exposed_ns, wait_ns = communicating["comm_exposed_ns"].sum(), communicating["comm_exposed_wait_ns"]
-    known = exposed_ns > 0 and wait_ns.notna().all()
-    return row | {
-        "exposed_s_per_step": exposed_ns / len(steps) / NANOSECONDS_PER_S,
-        "exposed_share": exposed_ns / wall_ns,
-        "wait_share": wait_ns.sum() / exposed_ns if known else None,
-    }
+    timed = {} if run.recorded else {"epoch_s": epoch_seconds(run), "sent_bytes_per_epoch": sent_bytes(run)}
+    return run.columns | timed | ({} if without_traces(run) else exposure(run) | {"seen_mbit": _seen_mbit(run)})
 
 
 def _seen_mbit(run: StudyRun) -> float | None:

@@ -1,0 +1,104 @@
+"""The table of strategies beside plain full-graph training, from runs whose numbers are worked out by hand."""
+
+import pandas as pd
+import pytest
+
+WALLS_S = {"fullgraph": (9.0, 2.0, 2.0, 2.0), "bns": (9.0, 0.5, 0.5, 0.5)}
+"""Of epochs 0 (warm-up) to 3; over time: fullgraph 9, 11, 13, 15 s; bns 9, 9.5, 10, 10.5 s."""
+ACCURACIES = {"fullgraph": (0.2, 0.5, 0.7, 0.8), "bns": (0.2, 0.4, 0.6, 0.75)}
+
+
+def epochs(method: str, sent: int, memory: int, num: int = 4) -> list[dict]:
+    return [
+        {
+            "rank": rank,
+            "epoch": epoch,
+            "warmup": epoch == 0,
+            "wall_s": WALLS_S[method][epoch] - 0.1 * rank,
+            "val_accuracy": ACCURACIES[method][epoch],
+            "sent_activations_bytes": sent * (1 + rank),
+            "sent_weights_bytes": 10,
+            "peak_memory_bytes": memory - rank,
+        }
+        for rank in (0, 1)
+        for epoch in range(num)
+    ]
+
+
+def trace(exposed_ns: int, hidden_ns: int) -> pd.DataFrame:
+    """Two ranks and one step of 1 ms each."""
+    times = {"comm_exposed_ns": exposed_ns, "comm_exposed_wait_ns": 0, "comm_overlapped_ns": hidden_ns}
+    frame = pd.DataFrame([{"rank": rank, "step": 1, "wall_ns": 1_000_000, **times} for rank in (0, 1)])
+    return frame.astype("Int64")
+
+
+@pytest.fixture
+def both(results, built):
+    """The table's rows of a baseline and of `bns`, by method."""
+    baseline = results.run(epochs=epochs("fullgraph", 400, 5000), final=final("fullgraph"))
+    ours = results.run(method="bns", epochs=epochs("bns", 100, 4000), final=final("bns"))
+    results.traces(baseline, steps=trace(600_000, 0))
+    results.traces(ours, steps=trace(150_000, 50_000))
+    return built("strategies", results.study(baseline, ours)).set_index("method")
+
+
+def final(method: str) -> dict:
+    return {"loss": 0.1, "val_accuracy": ACCURACIES[method][-1], "test_accuracy": None}
+
+
+def test_times_bytes_and_memory_are_beside_the_baseline(both):
+    ours = both.loc["bns"]
+    assert ours["baseline_run"] == both.loc["fullgraph", "run"]
+    assert ours["epoch_s"] == 0.5
+    assert ours["gain"] == 2.0 / 0.5
+    # Ranks 0 and 1 send 1 and 2 times the activations, and 10 bytes of weights each.
+    assert ours["sent_bytes_per_epoch"] == 100 + 200 + 20
+    assert ours["sent_ratio"] == pytest.approx(320 / (400 + 800 + 20))
+    assert ours["memory_ratio"] == 4000 / 5000
+    assert (ours["exposed_share"], ours["exposed_ratio"]) == (0.15, 0.25)
+    assert ours["hidden_s_per_step"] == pytest.approx(50e-6)
+
+
+def test_the_baseline_is_beside_itself(both):
+    row = both.loc["fullgraph"]
+    assert row[["gain", "sent_ratio", "memory_ratio", "exposed_ratio"]].tolist() == [1, 1, 1, 1]
+    assert row[["accuracy_lost", "accuracy_lost_in_time"]].tolist() == [0, 0]
+
+
+def test_accuracy_is_lost_by_epochs_and_by_time(both):
+    """After 4 epochs 0.8 against 0.75; after the 10.5 s of bns fullgraph has finished one epoch, which gave 0.2."""
+    ours = both.loc["bns"]
+    assert ours["accuracy_lost"] == pytest.approx(0.8 - 0.75)
+    assert ours["accuracy_lost_in_time"] == pytest.approx(0.2 - 0.75)
+
+
+def test_fewer_epochs_are_compared_with_as_many(results, built):
+    baseline = results.run(epochs=epochs("fullgraph", 1, 1, num=4), final=final("fullgraph"))
+    ours = results.run(method="bns", epochs=epochs("bns", 1, 1, num=3), final=final("bns"))
+    row = built("strategies", results.study(baseline, ours)).set_index("method").loc["bns"]
+    assert row["accuracy_lost"] == pytest.approx(0.7 - 0.6)
+
+
+def test_without_a_baseline_nothing_is_compared(results, built):
+    other = results.run(seed=1, epochs=epochs("fullgraph", 1, 1), final=final("fullgraph"))
+    ours = results.run(method="bns", epochs=epochs("bns", 1, 1), final=final("bns"))
+    row = built("strategies", results.study(other, ours)).set_index("method").loc["bns"]
+    assert row[["baseline_run", "gain", "sent_ratio", "memory_ratio", "accuracy_lost"]].isna().all()
+    assert row["epoch_s"] == 0.5
+
+
+def test_a_failed_baseline_is_none(results, built):
+    failed = results.run(status="out of memory")
+    ours = results.run(method="bns", epochs=epochs("bns", 1, 1), final=final("bns"))
+    table = built("strategies", results.study(failed, ours)).set_index("method")
+    assert pd.isna(table.loc["bns", "baseline_run"])
+    assert table.loc["fullgraph", "status"] == "out of memory"
+
+
+def test_partitioners_may_differ_and_the_baseline_is_named_in_the_options(results, built):
+    baseline = results.run(partitioner="random", epochs=epochs("fullgraph", 1, 1), final=final("fullgraph"))
+    ours = results.run(method="bns", epochs=epochs("bns", 1, 1), final=final("bns"))
+    study = results.study(baseline, ours)
+    assert built("strategies", study).set_index("method").loc["bns", "baseline_run"] == baseline
+    turned = built("strategies", study, baseline="bns").set_index("method")
+    assert turned.loc["fullgraph", "gain"] == 0.25
