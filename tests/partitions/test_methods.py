@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from anatomy.errors import StudyError
 from anatomy.graphs.store import open_graph
-from anatomy.partitions import PARTITIONERS
+from anatomy.partitions import PARTITIONERS, build
 from anatomy.partitions.adjacency import Adjacency, canonical
 from anatomy.partitions.balance import groups_of, level
-from anatomy.partitions.build import assign
 from anatomy.partitions.methods import _metis_process, ldg, metis
 from anatomy.partitions.options import complete_options
 from anatomy.partitions.quality import CutEdges
@@ -28,6 +27,11 @@ def small_graphs(draw):
     num_nodes = draw(st.integers(2, 20))
     node = st.integers(0, num_nodes - 1)
     return num_nodes, draw(st.lists(st.tuples(node, node), max_size=60))
+
+
+def assign(graph, options, num_parts):
+    """The part of each node."""
+    return build.assign(graph, options, num_parts).nodes
 
 
 @pytest.fixture

@@ -124,7 +124,5 @@ def test_every_method_describes_itself(name):
 
 
 def test_missing_method():
-    with pytest.raises(
-        StudyError, match="config: option 'method' is missing; add one of: hash, ldg, metis, random, single"
-    ):
+    with pytest.raises(StudyError, match=f"config: option 'method' is missing; add one of: {', '.join(PARTITIONERS)}"):
         complete_options({"seed": 1}, "config")

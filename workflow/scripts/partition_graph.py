@@ -1,7 +1,7 @@
 """Partition a stored graph, measure the partition, and list which nodes each part needs from each other part.
 
-Writes assignment.npy, halo_offsets.npy, halo_nodes.npy and, last, partition.json. The same graph, options and seed give
-the same partition.
+Writes assignment.npy, halo_offsets.npy, halo_nodes.npy, for a vertex cut edge_assignment.npy, mirror_offsets.npy and
+mirror_nodes.npy as well, and, last, partition.json. The same graph, options and seed give the same partition.
 
     python workflow/scripts/partition_graph.py --graph results/graphs/powerlaw --partitioner metis --num-parts 4 --seed
     0 \\
