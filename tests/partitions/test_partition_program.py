@@ -37,7 +37,7 @@ def test_by_hand(program, tmp_path):
     assert result.returncode == 0, result.stderr
     partition = open_partition(tmp_path / "out", open_graph(tmp_path / "graphs" / "small"))
     assert partition.manifest["partitioner"] == "metis"
-    assert partition.manifest["options"] == {"seed": 0, "imbalance": 0.03, "balance_train": False}
+    assert partition.manifest["options"] == {"seed": 0, "imbalance": 0.03, "balance_train": False, "objective": "cut"}
     assert partition.manifest["total"]["edge_cut"] == 4
 
 
@@ -120,7 +120,8 @@ def test_every_method_describes_itself(name):
     constants = PARTITIONERS[name].constants
     assert constants["SUMMARY"]
     assert all(schema["description"] for schema in constants["OPTIONS"]["properties"].values())
-    assert complete_options({"method": name})["seed"] == 0
+    required = dict.fromkeys(constants["OPTIONS"]["required"], 2)
+    assert complete_options({"method": name} | required)["seed"] == 0
 
 
 def test_missing_method():

@@ -32,14 +32,6 @@ def both_ways(pairs):
     return [entry for one, two in pairs for entry in ((one, two), (two, one))]
 
 
-def random_graph(seed, num_nodes=300, num_pairs=1500):
-    """Stored edges, both directions, between nodes that are drawn the more often the lower their id is."""
-    generator = np.random.default_rng(seed)
-    weight = 1 / np.arange(1, num_nodes + 1) ** 0.7
-    ends = generator.choice(num_nodes, (num_pairs, 2), p=weight / weight.sum())
-    return both_ways({(int(min(pair)), int(max(pair))) for pair in ends if pair[0] != pair[1]})
-
-
 def libra_by_definition(num_nodes, entries, order, num_parts, imbalance):
     """The module's rule, in words of Python."""
     degree = Counter(end for entry in entries for end in entry)
@@ -108,11 +100,11 @@ def test_libra_of_a_star_replicates_its_centre_alone(graph_of):
     assert quality["vertex_cut"]["replication_factor"] == (9 + 3) / 9
 
 
-def test_libra_replicates_less_than_random_edges(graph_of):
+def test_libra_replicates_less_than_random_edges(graph_of, skewed):
     """On the mean of 20 graphs less than half of the mirrors."""
     found = {"libra": 0, "random": 0}
     for seed in range(20):
-        graph = graph_of(300, random_graph(seed))
+        graph = graph_of(300, skewed(seed))
         edges = {
             "libra": libra.assign_edges(graph, 4, complete_options({"method": "libra", "seed": seed})),
             "random": np.random.default_rng(seed).integers(0, 4, graph.num_edges, dtype=np.int32),
@@ -122,8 +114,8 @@ def test_libra_replicates_less_than_random_edges(graph_of):
     assert found["libra"] < 0.5 * found["random"]
 
 
-def test_another_seed_another_vertex_cut(graph_of):
-    graph = graph_of(300, random_graph(0))
+def test_another_seed_another_vertex_cut(graph_of, skewed):
+    graph = graph_of(300, skewed(0))
     cuts = [libra.assign_edges(graph, 4, complete_options({"method": "libra", "seed": seed})) for seed in (0, 0, 1)]
     assert np.array_equal(cuts[0], cuts[1])
     assert not np.array_equal(cuts[0], cuts[2])
@@ -212,9 +204,9 @@ def test_quality_equals_its_definition(graph_of, case, data, block, table):
 
 
 @pytest.fixture
-def stored(stored_graph, tmp_path):
+def stored(stored_graph, skewed, tmp_path):
     """(graph, folder of its vertex cut into 3)."""
-    graph = stored_graph(60, random_graph(1, num_nodes=57, num_pairs=150))
+    graph = stored_graph(60, skewed(1, num_nodes=57, num_pairs=150))
     partition_graph(graph, {"method": "libra"}, 3, tmp_path / "partition")
     return open_graph(graph), tmp_path / "partition"
 

@@ -72,3 +72,15 @@ def neighbours_of(adjacency: Adjacency, nodes: np.ndarray) -> tuple[np.ndarray, 
     owner = np.repeat(np.arange(len(nodes)), counts)
     offset = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
     return owner, adjacency.indices[starts[owner] + offset]
+
+
+def induced(adjacency: Adjacency, nodes: np.ndarray) -> Adjacency:
+    """The edges between some nodes, `nodes` int64 and rising, which are then called by their positions in it."""
+    position = np.full(len(adjacency.indptr) - 1, -1, dtype=np.int64)
+    position[nodes] = np.arange(len(nodes))
+    owner, neighbours = neighbours_of(adjacency, nodes)
+    found = position[neighbours]
+    inside = found >= 0
+    indptr = np.zeros(len(nodes) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(owner[inside], minlength=len(nodes)), out=indptr[1:])
+    return Adjacency(indptr, found[inside])

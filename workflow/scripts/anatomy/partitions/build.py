@@ -14,6 +14,7 @@ from anatomy.graphs.store import Graph, check_graph, open_graph
 from anatomy.partitions import PARTITIONERS
 from anatomy.partitions.adjacency import Adjacency
 from anatomy.partitions.checks import check_assignment, check_edge_assignment
+from anatomy.partitions.hosts import measure_hosts
 from anatomy.partitions.options import complete_options
 from anatomy.partitions.quality import measure
 from anatomy.partitions.repair import fill_empty_parts
@@ -52,7 +53,7 @@ def partition_graph(
     with staged(out, MANIFEST) as stage:
         with measured(manifest):
             assigned = assign(graph, options, num_parts)
-            quality, arrays = measure_all(graph, assigned, num_parts)
+            quality, arrays = measure_all(graph, assigned, num_parts, options.get("ranks_per_host"))
             manifest |= quality
             manifest["arrays"] = {name: save_array(stage, name, array) for name, array in arrays.items()}
             manifest["versions"] = versions("numpy", "scipy", *PARTITIONERS[method].constants["PACKAGES"])
@@ -98,10 +99,17 @@ def assign(graph: Graph, options: Mapping[str, Any], num_parts: int) -> Assigned
     return Assigned(nodes.astype(np.int32, copy=False), edges)
 
 
-def measure_all(graph: Graph, assigned: Assigned, num_parts: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """All that is said about a partition's quality, as in the manifest, and the arrays that are stored."""
+def measure_all(
+    graph: Graph, assigned: Assigned, num_parts: int, ranks_per_host: int | None = None
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """All that is said about a partition's quality, as in the manifest, and the arrays that are stored.
+
+    `hosts` is there where the method knows how many ranks share a host, `vertex_cut` where it gives parts to edges.
+    """
     quality, halo_offsets, halo_nodes = measure(graph, assigned.nodes, num_parts)
     arrays = {"assignment": assigned.nodes, "halo_offsets": halo_offsets, "halo_nodes": halo_nodes}
+    if ranks_per_host is not None:
+        quality["hosts"] = measure_hosts(graph, assigned.nodes, quality, ranks_per_host)
     if assigned.edges is not None:
         quality["vertex_cut"], mirror_offsets, mirror_nodes = measure_vertex_cut(graph, *assigned, num_parts)
         arrays |= {"edge_assignment": assigned.edges, "mirror_offsets": mirror_offsets, "mirror_nodes": mirror_nodes}
