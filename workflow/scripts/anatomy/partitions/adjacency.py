@@ -66,6 +66,14 @@ def entry_blocks(
         yield np.repeat(np.arange(first, last), counts), indices[piece]
 
 
+def degrees(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Stored edges at each node, in and out, int64 [num_nodes]."""
+    degree = np.diff(indptr)
+    for piece in slices(len(indices)):
+        degree += np.bincount(indices[piece], minlength=len(degree))
+    return degree
+
+
 def neighbours_of(adjacency: Adjacency, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The neighbours of some nodes, one after the other: (position in `nodes`, neighbour) of each, both int64."""
     starts, counts = adjacency.indptr[nodes], np.diff(adjacency.indptr)[nodes]

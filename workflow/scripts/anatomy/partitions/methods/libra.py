@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from anatomy.graphs.blocks import slices
 from anatomy.graphs.store import Graph
+from anatomy.partitions.adjacency import degrees
 
 SUMMARY = "Libra: a vertex cut, each edge greedily to where its ends are, the end of lower degree first"
 PACKAGES = ("numba",)
@@ -56,16 +56,8 @@ def assign_edges(graph: Graph, num_parts: int, options: Mapping[str, Any]) -> np
     if options["order"] == "random":
         order = np.random.default_rng(options["seed"]).permutation(graph.num_nodes)
     capacity = max(1, math.ceil((1 + options["imbalance"]) * graph.num_edges / num_parts))
-    degree = degrees(graph)
+    degree = degrees(graph.indptr, graph.indices)
     return _compiled_stream()(graph.indptr, graph.indices, degree, order, capacity, num_parts)
-
-
-def degrees(graph: Graph) -> np.ndarray:
-    """Stored edges at each node, in and out, int64 [num_nodes]."""
-    degree = np.diff(graph.indptr)
-    for piece in slices(graph.num_edges):
-        degree += np.bincount(graph.indices[piece], minlength=graph.num_nodes)
-    return degree
 
 
 @functools.cache
