@@ -100,8 +100,9 @@ def test_help_names_every_method_and_option(scripts):
     )
     for name, plugin in PARTITIONERS.items():
         assert f"{name}:" in " ".join(result.stdout.split())
-        for option in plugin.constants["OPTIONS"]["properties"]:
+        for option, schema in plugin.constants["OPTIONS"]["properties"].items():
             assert f"--{option.replace('_', '-')}" in result.stdout
+            assert schema["description"] in " ".join(result.stdout.split())
 
 
 def test_registry_loads_no_method(scripts):

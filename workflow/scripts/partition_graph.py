@@ -50,10 +50,12 @@ def parse_arguments() -> argparse.Namespace:
             if schema["type"] == "boolean"
             else {"type": TYPES[schema["type"]], "metavar": schema["type"].upper()}
         )
-        default = f" (default: {schema['default']})" if "default" in schema else ""
-        text = f"{', '.join(schemas)}: {schema['description']}{default}".replace("%", "%%")
         group.add_argument(
-            f"--{option.replace('_', '-')}", dest=f"option.{option}", default=argparse.SUPPRESS, help=text, **kind
+            f"--{option.replace('_', '-')}",
+            dest=f"option.{option}",
+            default=argparse.SUPPRESS,
+            help=explained(schemas).replace("%", "%%"),
+            **kind,
         )
     return parser.parse_args()
 
@@ -65,6 +67,15 @@ def options_of_methods() -> dict[str, dict[str, Any]]:
         for option, schema in PARTITIONERS[name].constants["OPTIONS"]["properties"].items():
             found.setdefault(option, {})[name] = schema
     return found
+
+
+def explained(schemas: dict[str, Any]) -> str:
+    """What an option means to each method that has it; methods that it means the same to are named together."""
+    methods: dict[str, list[str]] = {}
+    for name, schema in schemas.items():
+        default = f" (default: {schema['default']})" if "default" in schema else ""
+        methods.setdefault(f"{schema['description']}{default}", []).append(name)
+    return " ".join(f"{', '.join(names)}: {text}" for text, names in methods.items())
 
 
 def merged_options(text: str, method: str | None, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -29,9 +29,7 @@ OPTIONS = {
             "minimum": 0.001,
             "maximum": 1,
             "default": 0.03,
-            "description": (
-                "How far a host may exceed the mean number of nodes, and a part that of its host, as a share of it."
-            ),
+            "description": "How far a host may exceed its share of the nodes, and a part its share of the host's.",
         },
         "balance_train": {
             "type": "boolean",
