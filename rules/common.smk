@@ -77,9 +77,7 @@ def modules_of_graph(wildcards):
 
 def modules_of_partition(wildcards):
     method = PLAN.partitioner_options(partitioner_of(wildcards))["method"]
-    # METIS runs in a program of its own, which no import names.
-    helpers = ["partitions/methods/_metis_process.py"] if method == "metis" else []
-    return behind("partition_graph.py", f"partitions/methods/{method}.py", *helpers, within=["partitions"])
+    return behind("partition_graph.py", f"partitions/methods/{method}.py", within=["partitions"])
 
 
 def modules_of_run(wildcards):

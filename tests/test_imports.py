@@ -31,6 +31,12 @@ def test_a_module_that_only_one_strategy_imports_is_behind_that_one():
     assert "training/boundary.py" in behind["fullgraph"]
 
 
+@pytest.mark.parametrize(("method", "expected"), [("metis", True), ("hierarchical", True), ("ldg", False)])
+def test_what_runs_in_a_process_of_its_own_is_behind_who_starts_it(method, expected):
+    found = names(modules_behind([LIBRARY / "partitions" / "methods" / f"{method}.py"], "partitions"))
+    assert ("partitions/methods/_metis_process.py" in found) == expected
+
+
 def test_other_stages_are_not_followed(scripts):
     found = names(modules_behind([scripts / "train_run.py"], "training", "phases.py"))
     assert "phases.py" in found

@@ -10,6 +10,7 @@ import pytest
 from anatomy.graphs.blocks import FeatureBlocks
 from anatomy.graphs.raw import GraphData
 from anatomy.graphs.store import Graph, write_graph
+from anatomy.partitions.methods import _metis_process, metis
 
 Entries = Iterable[tuple[int, int]]
 
@@ -82,3 +83,26 @@ def communities() -> Callable[..., list[tuple[int, int]]]:
         return [(int(a), int(b)) for a, b in zip(*np.nonzero(upper | upper.T), strict=True)]
 
     return _communities
+
+
+@pytest.fixture
+def metis_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """METIS in this process instead of its own: a hundred times faster, and safe, since its input is prepared."""
+
+    def _assign(graph: Graph, num_parts: int, options: dict[str, Any]) -> np.ndarray:
+        return _metis_process.best_assignment(graph, {"num_parts": num_parts, **options})
+
+    monkeypatch.setattr(metis, "in_own_process", _assign)
+
+
+@pytest.fixture(scope="session")
+def skewed() -> Callable[..., list[tuple[int, int]]]:
+    """The stored edges, both directions, of a graph whose nodes are drawn the more often the lower their id is."""
+
+    def _skewed(seed: int, num_nodes: int = 300, num_pairs: int = 1500) -> list[tuple[int, int]]:
+        weight = 1 / np.arange(1, num_nodes + 1) ** 0.7
+        ends = np.random.default_rng(seed).choice(num_nodes, (num_pairs, 2), p=weight / weight.sum())
+        pairs = {(int(one), int(two)) for one, two in ends if one != two}
+        return sorted(pairs | {(two, one) for one, two in pairs})
+
+    return _skewed

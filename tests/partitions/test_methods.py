@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from anatomy.errors import StudyError
 from anatomy.graphs.store import open_graph
-from anatomy.partitions import PARTITIONERS
+from anatomy.partitions import PARTITIONERS, build
 from anatomy.partitions.adjacency import Adjacency, canonical
 from anatomy.partitions.balance import groups_of, level
-from anatomy.partitions.build import assign
-from anatomy.partitions.methods import _metis_process, ldg, metis
+from anatomy.partitions.methods import ldg, metis
 from anatomy.partitions.options import complete_options
 from anatomy.partitions.quality import CutEdges
 from anatomy.partitions.repair import fill_empty_parts
 
 METHODS = [name for name in PARTITIONERS if name != "single"]
+REQUIRED = {"hierarchical": {"ranks_per_host": 2}}
 
 
 @st.composite
@@ -30,14 +30,9 @@ def small_graphs(draw):
     return num_nodes, draw(st.lists(st.tuples(node, node), max_size=60))
 
 
-@pytest.fixture
-def metis_here(monkeypatch):
-    """METIS in this process instead of its own: a hundred times faster, and safe, since its input is prepared."""
-
-    def _assign(graph, num_parts, options):
-        return _metis_process.best_assignment(graph, {"num_parts": num_parts, **options})
-
-    monkeypatch.setattr(metis, "assign", _assign)
+def assign(graph, options, num_parts):
+    """The part of each node."""
+    return build.assign(graph, options, num_parts).nodes
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -46,11 +41,11 @@ def metis_here(monkeypatch):
 def test_every_node_in_one_part_and_no_part_empty(metis_here, graph_of, method, case, data):
     num_nodes, entries = case
     num_parts = data.draw(st.integers(2, num_nodes))
-    options = {"method": method, "seed": data.draw(st.integers(0, 3))}
+    options = {"method": method, "seed": data.draw(st.integers(0, 3))} | REQUIRED.get(method, {})
     if "balance_train" in PARTITIONERS[method].constants["OPTIONS"]["properties"]:
         options["balance_train"] = data.draw(st.booleans())
-    if method == "metis":
-        options["attempts"] = 3
+    if method in ("metis", "hierarchical"):
+        options |= {"attempts": 3, "objective": data.draw(st.sampled_from(["cut", "volume"]))}
     split = data.draw(st.lists(st.integers(-1, 2), min_size=num_nodes, max_size=num_nodes))
     assignment = assign(graph_of(num_nodes, entries, split), complete_options(options), num_parts)
     assert assignment.dtype == np.int32
@@ -62,7 +57,9 @@ def test_every_node_in_one_part_and_no_part_empty(metis_here, graph_of, method, 
 @pytest.mark.parametrize("method", METHODS)
 def test_same_seed_same_partition(stored_graph, communities, method):
     graph = open_graph(stored_graph(80, communities(4, 20)))
-    one, two = (assign(graph, complete_options({"method": method, "seed": 7}), 4) for _ in range(2))
+    one, two = (
+        assign(graph, complete_options({"method": method, "seed": 7} | REQUIRED.get(method, {})), 4) for _ in range(2)
+    )
     assert np.array_equal(one, two)
 
 
@@ -240,7 +237,13 @@ def test_level_keeps_every_group_within_its_limit(graph_of, case, data):
         num_nodes, entries, data.draw(st.lists(st.integers(-1, 1), min_size=num_nodes, max_size=num_nodes))
     )
     group = groups_of(graph)
-    levelled = level(canonical(graph.indptr, graph.indices), np.array(start, dtype=np.int32), group, num_parts, 0.1)
+    levelled = level(
+        canonical(graph.indptr, graph.indices),
+        np.array(start, dtype=np.int32),
+        group,
+        np.full(num_parts, 1 / num_parts),
+        0.1,
+    )
     for label in (0, 1):
         sizes = np.bincount(levelled[group == label], minlength=num_parts)
         mean = sizes.sum() / num_parts
@@ -253,7 +256,7 @@ def test_level_moves_what_costs_least(graph_of):
     graph = graph_of(6, [*pairs, *(pair[::-1] for pair in pairs)])
     start = np.array([0, 0, 0, 0, 1, 1], dtype=np.int32)
     adjacency = Adjacency(graph.indptr, graph.indices)
-    assert level(adjacency, start, groups_of(graph), 2, 0.0).tolist() == [0, 0, 0, 1, 1, 1]
+    assert level(adjacency, start, groups_of(graph), np.full(2, 0.5), 0.0).tolist() == [0, 0, 0, 1, 1, 1]
     assert start.tolist() == [0, 0, 0, 0, 1, 1], "the input is left alone"
 
 

@@ -21,7 +21,7 @@ def test_cut_is_at_most_three_percent_above_gpmetis(shared_data, tmp_path, name)
     graph = open_graph(tmp_path / name)
     options = complete_options({"method": "metis"})
     for num_parts, reference in zip(PARTS, GPMETIS[name], strict=True):
-        assignment = assign(graph, options, num_parts)
+        assignment = assign(graph, options, num_parts).nodes
         cut = CutEdges(graph, assignment).count_pairs()
         sizes = np.bincount(assignment, minlength=num_parts)
         balance = sizes.max() / sizes.mean()

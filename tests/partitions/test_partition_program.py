@@ -37,7 +37,7 @@ def test_by_hand(program, tmp_path):
     assert result.returncode == 0, result.stderr
     partition = open_partition(tmp_path / "out", open_graph(tmp_path / "graphs" / "small"))
     assert partition.manifest["partitioner"] == "metis"
-    assert partition.manifest["options"] == {"seed": 0, "imbalance": 0.03, "balance_train": False}
+    assert partition.manifest["options"] == {"seed": 0, "imbalance": 0.03, "balance_train": False, "objective": "cut"}
     assert partition.manifest["total"]["edge_cut"] == 4
 
 
@@ -100,8 +100,9 @@ def test_help_names_every_method_and_option(scripts):
     )
     for name, plugin in PARTITIONERS.items():
         assert f"{name}:" in " ".join(result.stdout.split())
-        for option in plugin.constants["OPTIONS"]["properties"]:
+        for option, schema in plugin.constants["OPTIONS"]["properties"].items():
             assert f"--{option.replace('_', '-')}" in result.stdout
+            assert schema["description"] in " ".join(result.stdout.split())
 
 
 def test_registry_loads_no_method(scripts):
@@ -120,11 +121,10 @@ def test_every_method_describes_itself(name):
     constants = PARTITIONERS[name].constants
     assert constants["SUMMARY"]
     assert all(schema["description"] for schema in constants["OPTIONS"]["properties"].values())
-    assert complete_options({"method": name})["seed"] == 0
+    required = dict.fromkeys(constants["OPTIONS"]["required"], 2)
+    assert complete_options({"method": name} | required)["seed"] == 0
 
 
 def test_missing_method():
-    with pytest.raises(
-        StudyError, match="config: option 'method' is missing; add one of: hash, ldg, metis, random, single"
-    ):
+    with pytest.raises(StudyError, match=f"config: option 'method' is missing; add one of: {', '.join(PARTITIONERS)}"):
         complete_options({"seed": 1}, "config")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anatomy.partitions import quality
+from anatomy.partitions import needs, quality
 from anatomy.partitions.adjacency import entry_blocks
 
 
@@ -95,7 +95,7 @@ def test_measures_equal_their_definitions(graph_of, case, max_table_bytes, max_c
     num_nodes, entries, split, labels, assignment, num_parts = case
     parts, total, halo = by_definition(*case)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quality, "MAX_TABLE_BYTES", max_table_bytes)
+        patch.setattr(needs, "MAX_TABLE_BYTES", max_table_bytes)
         patch.setattr(quality, "MAX_CUT_EDGES", max_cut_edges)
         patch.setattr(quality, "CONTRACTED_ENTRIES", 3)
         graph = graph_of(num_nodes, entries, split, labels)

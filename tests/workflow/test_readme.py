@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from anatomy.configuration import ROOT_PARTITIONER
+from anatomy.partitions import PARTITIONERS
+
 README = (Path(__file__).parents[2] / "README.md").read_text()
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
@@ -110,6 +113,11 @@ def test_its_commands_by_hand_work(finished, tmp_path):
     demo = study.root / "results" / "demo"
     manifests = ("graph/graph.json", "partition/partition.json", "run/manifest.json", "traces/traces.json")
     assert all((demo / manifest).is_file() for manifest in manifests)
+
+
+def test_it_names_every_partitioner_that_one_may_choose():
+    named = re.search(r"\*\*A partitioner\*\* (.*?) to edges", README, re.DOTALL).group(1)
+    assert set(re.findall(r"`(\w+)`", named)) == set(PARTITIONERS) - {ROOT_PARTITIONER}
 
 
 def test_files_and_targets_that_it_names_exist():

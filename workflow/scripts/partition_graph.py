@@ -1,7 +1,7 @@
 """Partition a stored graph, measure the partition, and list which nodes each part needs from each other part.
 
-Writes assignment.npy, halo_offsets.npy, halo_nodes.npy and, last, partition.json. The same graph, options and seed give
-the same partition.
+Writes assignment.npy, halo_offsets.npy, halo_nodes.npy, for a vertex cut edge_assignment.npy, mirror_offsets.npy and
+mirror_nodes.npy as well, and, last, partition.json. The same graph, options and seed give the same partition.
 
     python workflow/scripts/partition_graph.py --graph results/graphs/powerlaw --partitioner metis --num-parts 4 --seed
     0 \\
@@ -50,10 +50,12 @@ def parse_arguments() -> argparse.Namespace:
             if schema["type"] == "boolean"
             else {"type": TYPES[schema["type"]], "metavar": schema["type"].upper()}
         )
-        default = f" (default: {schema['default']})" if "default" in schema else ""
-        text = f"{', '.join(schemas)}: {schema['description']}{default}".replace("%", "%%")
         group.add_argument(
-            f"--{option.replace('_', '-')}", dest=f"option.{option}", default=argparse.SUPPRESS, help=text, **kind
+            f"--{option.replace('_', '-')}",
+            dest=f"option.{option}",
+            default=argparse.SUPPRESS,
+            help=explained(schemas).replace("%", "%%"),
+            **kind,
         )
     return parser.parse_args()
 
@@ -65,6 +67,15 @@ def options_of_methods() -> dict[str, dict[str, Any]]:
         for option, schema in PARTITIONERS[name].constants["OPTIONS"]["properties"].items():
             found.setdefault(option, {})[name] = schema
     return found
+
+
+def explained(schemas: dict[str, Any]) -> str:
+    """What an option means to each method that has it; methods that it means the same to are named together."""
+    methods: dict[str, list[str]] = {}
+    for name, schema in schemas.items():
+        default = f" (default: {schema['default']})" if "default" in schema else ""
+        methods.setdefault(f"{schema['description']}{default}", []).append(name)
+    return " ".join(f"{', '.join(names)}: {text}" for text, names in methods.items())
 
 
 def merged_options(text: str, method: str | None, arguments: dict[str, Any]) -> dict[str, Any]:

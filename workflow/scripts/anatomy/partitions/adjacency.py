@@ -66,9 +66,29 @@ def entry_blocks(
         yield np.repeat(np.arange(first, last), counts), indices[piece]
 
 
+def degrees(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Stored edges at each node, in and out, int64 [num_nodes]."""
+    degree = np.diff(indptr)
+    for piece in slices(len(indices)):
+        degree += np.bincount(indices[piece], minlength=len(degree))
+    return degree
+
+
 def neighbours_of(adjacency: Adjacency, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The neighbours of some nodes, one after the other: (position in `nodes`, neighbour) of each, both int64."""
     starts, counts = adjacency.indptr[nodes], np.diff(adjacency.indptr)[nodes]
     owner = np.repeat(np.arange(len(nodes)), counts)
     offset = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
     return owner, adjacency.indices[starts[owner] + offset]
+
+
+def induced(adjacency: Adjacency, nodes: np.ndarray) -> Adjacency:
+    """The edges between some nodes, `nodes` int64 and rising, which are then called by their positions in it."""
+    position = np.full(len(adjacency.indptr) - 1, -1, dtype=np.int64)
+    position[nodes] = np.arange(len(nodes))
+    owner, neighbours = neighbours_of(adjacency, nodes)
+    found = position[neighbours]
+    inside = found >= 0
+    indptr = np.zeros(len(nodes) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(owner[inside], minlength=len(nodes)), out=indptr[1:])
+    return Adjacency(indptr, found[inside])

@@ -4,7 +4,7 @@ import logging
 import resource
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,11 +13,13 @@ from anatomy.files import save_array, staged, write_json
 from anatomy.graphs.store import Graph, check_graph, open_graph
 from anatomy.partitions import PARTITIONERS
 from anatomy.partitions.adjacency import Adjacency
-from anatomy.partitions.checks import check_assignment
+from anatomy.partitions.checks import check_assignment, check_edge_assignment
+from anatomy.partitions.hosts import measure_hosts
 from anatomy.partitions.options import complete_options
 from anatomy.partitions.quality import measure
 from anatomy.partitions.repair import fill_empty_parts
 from anatomy.partitions.store import MANIFEST
+from anatomy.partitions.vertexcut import measure_vertex_cut, roots
 from anatomy.program import measured, versions
 
 log = logging.getLogger(__name__)
@@ -50,14 +52,10 @@ def partition_graph(
     }
     with staged(out, MANIFEST) as stage:
         with measured(manifest):
-            assignment = assign(graph, options, num_parts)
-            quality, halo_offsets, halo_nodes = measure(graph, assignment, num_parts)
+            assigned = assign(graph, options, num_parts)
+            quality, arrays = measure_all(graph, assigned, num_parts, options.get("ranks_per_host"))
             manifest |= quality
-            manifest["arrays"] = {
-                "assignment": save_array(stage, "assignment", assignment),
-                "halo_offsets": save_array(stage, "halo_offsets", halo_offsets),
-                "halo_nodes": save_array(stage, "halo_nodes", halo_nodes),
-            }
+            manifest["arrays"] = {name: save_array(stage, name, array) for name, array in arrays.items()}
             manifest["versions"] = versions("numpy", "scipy", *PARTITIONERS[method].constants["PACKAGES"])
         # A method may have worked in a process of its own, which was then the larger one.
         largest_child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
@@ -74,16 +72,48 @@ def partition_graph(
     return manifest
 
 
-def assign(graph: Graph, options: Mapping[str, Any], num_parts: int) -> np.ndarray:
-    """The part of each node, int32 [num_nodes], by the method in complete `options`; checked, and no part is empty."""
-    found = PARTITIONERS[options["method"]].load().assign(graph, num_parts, options)
+class Assigned(NamedTuple):
+    """The part of each node, int32 [num_nodes], and, of a vertex cut, of each stored edge, int32 [num_edges]."""
+
+    nodes: np.ndarray
+    edges: np.ndarray | None = None
+
+
+def assign(graph: Graph, options: Mapping[str, Any], num_parts: int) -> Assigned:
+    """What the method in complete `options` makes of a graph; checked, and no part is without nodes."""
+    method = PARTITIONERS[options["method"]].load()
     place = f"{graph.path}: graph {graph.name}: {options['method']}"
+    edges = None
+    if hasattr(method, "assign_edges"):
+        edges = method.assign_edges(graph, num_parts, options)
+        check_edge_assignment(edges, graph.num_edges, num_parts, place)
+        edges = edges.astype(np.int32, copy=False)
+        found = roots(graph, edges, num_parts)
+    else:
+        found = method.assign(graph, num_parts, options)
     check_assignment(found, graph.num_nodes, num_parts, place, empty_allowed=True)
-    assignment = fill_empty_parts(Adjacency(graph.indptr, graph.indices), found, num_parts)
-    if assignment is not found:
+    nodes = fill_empty_parts(Adjacency(graph.indptr, graph.indices), found, num_parts)
+    if nodes is not found:
         log.info("%s left parts empty, which were filled from the largest ones", options["method"])
-    check_assignment(assignment, graph.num_nodes, num_parts, place)
-    return assignment.astype(np.int32, copy=False)
+    check_assignment(nodes, graph.num_nodes, num_parts, place)
+    return Assigned(nodes.astype(np.int32, copy=False), edges)
+
+
+def measure_all(
+    graph: Graph, assigned: Assigned, num_parts: int, ranks_per_host: int | None = None
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """All that is said about a partition's quality, as in the manifest, and the arrays that are stored.
+
+    `hosts` is there where the method knows how many ranks share a host, `vertex_cut` where it gives parts to edges.
+    """
+    quality, halo_offsets, halo_nodes = measure(graph, assigned.nodes, num_parts)
+    arrays = {"assignment": assigned.nodes, "halo_offsets": halo_offsets, "halo_nodes": halo_nodes}
+    if ranks_per_host is not None:
+        quality["hosts"] = measure_hosts(graph, assigned.nodes, quality, ranks_per_host)
+    if assigned.edges is not None:
+        quality["vertex_cut"], mirror_offsets, mirror_nodes = measure_vertex_cut(graph, *assigned, num_parts)
+        arrays |= {"edge_assignment": assigned.edges, "mirror_offsets": mirror_offsets, "mirror_nodes": mirror_nodes}
+    return quality, arrays
 
 
 def _check_num_parts(graph: Graph, num_parts: int) -> None:

@@ -13,9 +13,8 @@ from scipy.sparse.csgraph import connected_components
 from anatomy.graphs.splits import TEST, TRAIN, VAL
 from anatomy.graphs.store import Graph
 from anatomy.partitions.adjacency import entry_blocks
+from anatomy.partitions.needs import lists_by_pair
 
-MAX_TABLE_BYTES = 256 << 20
-"""Size of the table of which node is needed by which part; with more parts they take turns."""
 MAX_CUT_EDGES = 1 << 25
 """Cut edges that are held in memory, in 512 MiB; where there are more, they are found anew whenever they are needed."""
 CONTRACTED_ENTRIES = 1 << 20
@@ -57,15 +56,15 @@ def measure(graph: Graph, assignment: np.ndarray, num_parts: int) -> tuple[dict[
         "cut_entries": cut.num_entries,
         "communication_volume": volume,
         "replication_factor": (graph.num_nodes + volume) / graph.num_nodes,
-        "balance_nodes": _balance(counts["nodes"]),
-        "balance_edges": _balance(counts["edges"]),
-        "balance_train": _balance(counts["train"]),
+        "balance_nodes": balance(counts["nodes"]),
+        "balance_edges": balance(counts["edges"]),
+        "balance_train": balance(counts["train"]),
         "components": int(counts["components"].sum()),
     }
     return {"parts": parts, "total": total, "halo_matrix": matrix.tolist()}, offsets, halo_nodes
 
 
-def _balance(counts: np.ndarray) -> float | None:
+def balance(counts: np.ndarray) -> float | None:
     """Largest over mean; None where there is nothing to balance."""
     return float(counts.max() / counts.mean()) if counts.any() else None
 
@@ -141,25 +140,9 @@ class CutEdges:
 def halo_lists(cut: CutEdges, assignment: np.ndarray, num_parts: int) -> tuple[np.ndarray, np.ndarray]:
     """Which nodes each part owns that each other part needs, since they are in-neighbours of its nodes.
 
-    Returns `offsets` int64 [num_parts² + 1] and `nodes` int64: what part p owns and part q needs is
-    nodes[offsets[p * num_parts + q] : offsets[p * num_parts + q + 1]], sorted.
+    Returns `offsets` int64 [num_parts² + 1] and `nodes` int64, as `lists_by_pair` does.
     """
-    lists: dict[tuple[int, int], np.ndarray] = {}
-    together = max(1, min(num_parts, MAX_TABLE_BYTES // cut.num_nodes))
-    for first in range(0, num_parts, together):
-        needed = np.zeros((min(together, num_parts - first), cut.num_nodes), dtype=bool)
-        for targets, sources in cut:
-            consumer = assignment[targets] - first
-            taken = (consumer >= 0) & (consumer < len(needed))
-            needed[consumer[taken], sources[taken]] = True
-        for row, mask in enumerate(needed):
-            nodes = np.flatnonzero(mask)
-            nodes = nodes[np.argsort(assignment[nodes], kind="stable")]
-            ends = np.cumsum(np.bincount(assignment[nodes], minlength=num_parts))
-            lists |= {(owner, first + row): piece for owner, piece in enumerate(np.split(nodes, ends[:-1]))}
-    ordered = [lists[owner, consumer] for owner in range(num_parts) for consumer in range(num_parts)]
-    offsets = np.cumsum([0, *map(len, ordered)], dtype=np.int64)
-    return offsets, np.concatenate(ordered).astype(np.int64, copy=False)
+    return lists_by_pair(lambda: ((assignment[targets], sources) for targets, sources in cut), assignment, num_parts)
 
 
 def components_inside(graph: Graph, assignment: np.ndarray, num_parts: int) -> np.ndarray:

@@ -7,16 +7,17 @@ completed.
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from anatomy.graphs.store import Graph, open_graph
-from anatomy.partitions.adjacency import Adjacency, canonical, entry_blocks
+from anatomy.partitions.adjacency import Adjacency, canonical, entry_blocks, induced
 from anatomy.partitions.balance import groups_of, level
 from anatomy.partitions.checks import check_assignment
+from anatomy.partitions.needs import tables
 from anatomy.partitions.repair import fill_empty_parts
 
 ENTRIES_IN_ALL = 8_000_000
@@ -27,56 +28,108 @@ RECURSIVE_UP_TO = 4
 
 
 def best_assignment(graph: Graph, job: Mapping[str, Any]) -> np.ndarray:
-    """The assignment with the lowest cut, int32 [num_nodes], among those of several seeds; of equal ones the first.
+    """The part of each node, int32 [num_nodes]; with `ranks_per_host` in the job, hosts are cut apart first.
 
-    One in which METIS left no part empty goes before one that had to be completed.
+    A part may be empty only where a host got fewer nodes than it has ranks.
     """
     adjacency = canonical(graph.indptr, graph.indices)
-    num_parts = job["num_parts"]
     group = groups_of(graph) if job["balance_train"] else None
-    attempts = _attempts(num_parts, len(adjacency.indices), job)
+    num_parts, seeds = job["num_parts"], np.random.SeedSequence(job["seed"])
+    ranks_per_host = job.get("ranks_per_host", num_parts)
+    if not 1 < ranks_per_host < num_parts:
+        return _best(adjacency, np.ones(num_parts), group, job, seeds)
+    first_ranks = np.arange(0, num_parts, ranks_per_host)
+    ranks = np.minimum(num_parts - first_ranks, ranks_per_host)
+    print("hosts:", end=" ")
+    hosts = _best(adjacency, ranks, group, job, seeds)
+    assignment = np.empty(len(hosts), dtype=np.int32)
+    for host, (first, count, host_seeds) in enumerate(zip(first_ranks, ranks, seeds.spawn(len(ranks)), strict=True)):
+        members = np.flatnonzero(hosts == host)
+        print(f"host {host}:", end=" ")
+        inside = induced(adjacency, members)
+        own_group = None if group is None else group[members]
+        count = min(int(count), len(members))
+        assignment[members] = first + _best(inside, np.ones(count), own_group, job, host_seeds, turns=len(ranks))
+    return assignment
+
+
+def _best(
+    adjacency: Adjacency,
+    weights: np.ndarray,
+    group: np.ndarray | None,
+    job: Mapping[str, Any],
+    seeds: np.random.SeedSequence,
+    turns: int = 1,
+) -> np.ndarray:
+    """The assignment with the lowest cut or volume, int32 [num_nodes], among those of several seeds.
+
+    Of equal ones the first; one in which METIS left no part empty goes before one that had to be completed. `weights`
+    [num_parts] are the sizes of the parts in relation to each other; `turns` is how many graphs share the time.
+    """
+    num_parts, volume = len(weights), job["objective"] == "volume"
+    shares = weights / weights.sum()
+    attempts = _attempts(num_parts, len(adjacency.indices) * turns, job, seeds)
     best, best_rank = None, None
     for recursive, seed in attempts:
-        found = _run(adjacency, num_parts, group, job["imbalance"], recursive, seed)
+        found = _run(adjacency, shares, group, job, recursive, seed)
         assignment = filled = fill_empty_parts(adjacency, found, num_parts)
         if group is not None:
-            assignment = level(adjacency, filled, group, num_parts, job["imbalance"])
-        rank = (filled is not found, _cut(adjacency, assignment) if len(attempts) > 1 else None)
-        print(f"{'recursive' if recursive else 'k-way'} with seed {seed}" + f" cuts {rank[1]}" * (len(attempts) > 1))
+            assignment = level(adjacency, filled, group, shares, job["imbalance"])
+        measure = _volume if volume else _cut
+        rank = (filled is not found, measure(adjacency, assignment) if len(attempts) > 1 else None)
+        reached = f" {'sends' if volume else 'cuts'} {rank[1]}" if len(attempts) > 1 else ""
+        print(f"{'recursive' if recursive else 'k-way'} with seed {seed}{reached}")
         if best_rank is None or rank < best_rank:
             best, best_rank = assignment, rank
     return best
 
 
-def _attempts(num_parts: int, entries: int, job: Mapping[str, Any]) -> list[tuple[bool, int]]:
-    """(recursive, seed) of each run of METIS: both schemes once where there are two runs, the rest k-way."""
+def _attempts(
+    num_parts: int, entries: int, job: Mapping[str, Any], seeds: np.random.SeedSequence
+) -> list[tuple[bool, int]]:
+    """(recursive, seed) of each run of METIS: both schemes once where there are two runs, the rest k-way.
+
+    Bisection knows no other objective than the cut.
+    """
     attempts = job.get("attempts") or max(1, min(MAX_ATTEMPTS, ENTRIES_IN_ALL // max(1, entries)))
-    seeds = np.random.SeedSequence(job["seed"]).generate_state(attempts) >> 1
     recursive = 0 if num_parts <= RECURSIVE_UP_TO else 1
-    return [(number == recursive, int(seed)) for number, seed in enumerate(seeds)]
+    return [
+        (number == recursive and job["objective"] == "cut", int(seed))
+        for number, seed in enumerate(seeds.generate_state(attempts) >> 1)
+    ]
 
 
 def _run(
-    adjacency: Adjacency, num_parts: int, group: np.ndarray | None, imbalance: float, recursive: bool, seed: int
+    adjacency: Adjacency,
+    shares: np.ndarray,
+    group: np.ndarray | None,
+    job: Mapping[str, Any],
+    recursive: bool,
+    seed: int,
 ) -> np.ndarray:
-    """One run of METIS, int32 [num_nodes]; parts may be empty.
+    """One run of METIS, int32 [num_nodes], into parts that have these shares of the nodes; parts may be empty.
 
     pymetis passes one weight per node. With groups a training node weighs as much more as training nodes are rarer, so
     that METIS counts nodes and training nodes alike; what it leaves uneven in either is for `level`.
     """
     import pymetis
 
-    num_nodes = len(adjacency.indptr) - 1
-    if len(adjacency.indices) == 0:
+    num_nodes, num_parts = len(adjacency.indptr) - 1, len(shares)
+    if len(adjacency.indices) == 0 or num_parts == 1:
         # Nothing can be cut, and METIS is not made for this.
-        return (np.arange(num_nodes) * num_parts // num_nodes).astype(np.int32)
-    options = {"seed": seed} if recursive else {"seed": seed, "ufactor": max(1, round(1000 * imbalance))}
+        ends = np.round(np.cumsum(shares) * num_nodes)
+        return np.searchsorted(ends, np.arange(num_nodes), side="right").astype(np.int32)
+    options = {"seed": seed}
+    if not recursive:
+        options["ufactor"] = max(1, round(1000 * job["imbalance"]))
+        options["objtype"] = int(pymetis.ObjType.VOL if job["objective"] == "volume" else pymetis.ObjType.CUT)
     num_train = 0 if group is None else int(group.sum())
     weights = None if num_train == 0 else 1 + group.astype(np.int64) * round(num_nodes / num_train)
     result = pymetis.part_graph(
         num_parts,
         pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices),
         vweights=weights,
+        tpwgts=None if np.ptp(shares) == 0 else shares.tolist(),
         recursive=recursive,
         options=pymetis.Options(**options),
     )
@@ -91,6 +144,18 @@ def _cut(adjacency: Adjacency, assignment: np.ndarray) -> int:
     for targets, sources in entry_blocks(*adjacency):
         cut += int(np.count_nonzero(assignment[targets] != assignment[sources]))
     return cut // 2
+
+
+def _volume(adjacency: Adjacency, assignment: np.ndarray) -> int:
+    """Nodes that parts need from others, summed over parts."""
+
+    def needed() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for targets, sources in entry_blocks(*adjacency):
+            cut = assignment[targets] != assignment[sources]
+            yield assignment[targets[cut]], sources[cut]
+
+    num_parts = int(assignment.max()) + 1
+    return sum(int(np.count_nonzero(table)) for _, table in tables(needed, len(assignment), num_parts))
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """`metis`: multilevel partitioning by METIS, through pymetis, in a process of its own.
 
 Karypis & Kumar, "A fast and high quality multilevel scheme for partitioning irregular graphs", SIAM J. Sci. Comput.
-20(1), 1998. METIS may end the interpreter instead of raising an exception; in a process of its own that is a message.
+20(1), 1998. With `objective: volume`, METIS lowers the communication volume instead of the cut, which only its k-way
+scheme can. METIS may end the interpreter instead of raising an exception; in a process of its own that is a message.
 The process opens the stored graph itself, so nothing is sent to it but a few options, and its memory is gone when it
 ends.
 """
@@ -21,6 +22,7 @@ import numpy as np
 
 from anatomy.errors import StudyError
 from anatomy.graphs.store import Graph
+from anatomy.partitions.methods import _metis_process
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +42,21 @@ OPTIONS = {
             "default": False,
             "description": "Balance training nodes and other nodes each to that imbalance; cuts more edges.",
         },
+        "objective": {
+            "type": "string",
+            "enum": ["cut", "volume"],
+            "default": "cut",
+            "description": (
+                "What METIS keeps low: edges between parts, or nodes that parts need from others, with edges taken as "
+                "undirected."
+            ),
+        },
         "attempts": {
             "type": "integer",
             "minimum": 1,
             "maximum": 1000,
             "description": (
-                "Seeds that METIS is run with, of which the lowest cut is kept; by default 8 million over the number "
+                "Seeds that METIS is run with, of which the best is kept; by default 8 million over the number "
                 "of stored edges, at least 1 and at most 16."
             ),
         },
@@ -62,10 +73,15 @@ def assign(graph: Graph, num_parts: int, options: Mapping[str, Any]) -> np.ndarr
     """
     if num_parts == 1:
         return np.zeros(graph.num_nodes, dtype=np.int32)
+    return in_own_process(graph, num_parts, options)
+
+
+def in_own_process(graph: Graph, num_parts: int, options: Mapping[str, Any]) -> np.ndarray:
+    """What `_metis_process.best_assignment` returns for a graph with edges or without, and at least two parts."""
     with tempfile.TemporaryDirectory(prefix="metis-") as folder:
         job = {"graph": str(graph.path), "num_parts": num_parts, "out": folder, **options}
         process = subprocess.run(
-            [sys.executable, "-P", "-m", "anatomy.partitions.methods._metis_process", json.dumps(job)],
+            [sys.executable, "-P", "-m", _metis_process.__name__, json.dumps(job)],
             env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
