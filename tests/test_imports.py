@@ -31,6 +31,11 @@ def test_a_module_that_only_one_strategy_imports_is_behind_that_one():
     assert "training/boundary.py" in behind["fullgraph"]
 
 
+def test_a_program_that_a_strategy_starts_is_behind_it():
+    found = names(modules_behind([TRAINING / "strategies" / "distdgl.py"], "training"))
+    assert "training/distdgl/server.py" in found
+
+
 def test_other_stages_are_not_followed(scripts):
     found = names(modules_behind([scripts / "train_run.py"], "training", "phases.py"))
     assert "phases.py" in found
