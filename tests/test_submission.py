@@ -73,8 +73,9 @@ def no_scheduler(monkeypatch):
     monkeypatch.setattr(Executor, "report_job_error", error)
 
 
-def jobs(*numbers):
-    return [SubmittedJobInfo(None, external_jobid=number, aux={"slurm_logfile": None}) for number in numbers]
+def jobs(*numbers, output=()):
+    job = SimpleNamespace(output=output)
+    return [SubmittedJobInfo(job, external_jobid=number, aux={"slurm_logfile": None}) for number in numbers]
 
 
 def look(executor, active):
@@ -149,6 +150,28 @@ def test_an_exception_while_a_job_is_submitted_is_its_failure(executor, monkeypa
 def test_the_account_is_taken_as_it_is(executor, given, expected):
     """Without accounting neither sacctmgr nor sacct could tell whether it exists."""
     assert list(executor.get_account_arg(SimpleNamespace(resources={"slurm_account": given}))) == [expected]
+
+
+def test_what_is_left_of_a_job_that_was_given_up_publishes_no_more(slurm, executor, tmp_path):
+    """Failed, cancelled, or of an earlier call; the attempts of jobs that go on stay."""
+    executor._job_submission_executor = SimpleNamespace(shutdown=lambda **_: None)
+    outputs = {number: tmp_path / "results" / "runs" / number / "metrics.json" for number in "1234"}
+    stages = {number: path.with_name(".metrics.json.partial-0") for number, path in outputs.items()}
+    for stage in stages.values():
+        stage.mkdir(parents=True)
+
+    def left():
+        return [number for number, stage in stages.items() if stage.exists()]
+
+    active = [job for number, output in outputs.items() for job in jobs(number, output=[output])]
+    for number in outputs:
+        write_state(slurm.folder, number, name="study_1", state="NODE_FAIL" if number == "2" else "RUNNING")
+    assert look(executor, active) == ["1", "3", "4"]
+    assert left() == ["1", "3", "4"]
+    executor.cancel_jobs(active[:1])
+    assert left() == ["3", "4"]
+    executor._cancel_left_behind()
+    assert left() == []
 
 
 def test_cancelling_ends_all_jobs_of_the_call_also_uncounted_ones(slurm, executor):
