@@ -40,9 +40,6 @@ else:
         use_study_executor(Path(RESULTS))
     if workflow.remote_exec:
         shell.prefix(SITE.shell_prefix())
-        # Whether a job that failed is still the one whose outputs they are is known where it was submitted from, and they
-        # are removed there: a job that SLURM thought lost would remove what the next attempt has published.
-        workflow.execution_settings.keep_incomplete = True
 
     # Moments of work each, many of them: not worth a place in the queue.
     localrules:

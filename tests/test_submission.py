@@ -132,7 +132,33 @@ def test_looks_do_not_become_rarer_without_end(executor):
     assert executor.next_seconds_between_status_checks == 1
 
 
-def test_an_exception_while_a_job_is_submitted_is_its_failure(executor, monkeypatch):
+def test_no_job_is_submitted_while_slurm_does_not_answer(slurm, executor, monkeypatch):
+    events = []
+    monkeypatch.setattr(Executor, "run_job", lambda self, job: events.append(job))
+    (slurm.folder / "silent").touch()
+
+    answer = submission.jobs_in_queue
+
+    def answer_or_not(name):
+        events.append("asks")
+        if events.count("asks") == 3:
+            (slurm.folder / "silent").unlink()
+        return answer(name)
+
+    monkeypatch.setattr(submission, "ASK_AGAIN_S", 0)
+    monkeypatch.setattr(submission, "jobs_in_queue", answer_or_not)
+    executor.run_job("a job")
+    assert events == ["asks"] * 3 + ["a job"]
+
+
+def test_who_cancels_does_not_wait_for_slurm_to_answer(executor, monkeypatch):
+    monkeypatch.setattr(Executor, "run_job", lambda self, job: pytest.fail("submitted"))
+    monkeypatch.setattr(submission, "ASK_AGAIN_S", 0)
+    monkeypatch.setattr(submission, "jobs_in_queue", lambda _: setattr(executor, "_cancelled", True))
+    executor.run_job("a job")
+
+
+def test_an_exception_while_a_job_is_submitted_is_its_failure(slurm, executor, monkeypatch):
     """The executor submits in a thread, where an exception would be seen by nobody."""
 
     def run_job(self, job):

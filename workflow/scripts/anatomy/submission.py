@@ -26,6 +26,8 @@ LONGEST_WAIT_S = 25
 """Between two looks at the jobs; SLURM forgets ended jobs after MinJobAge, which is 300 s where nobody changed it."""
 LOST_AFTER_S = 120
 """After so long a job that SLURM has no record of has failed."""
+ASK_AGAIN_S = 2
+"""SLURM, which does not answer, before a job is submitted."""
 COMMAND_TIMEOUT_S = 60
 
 
@@ -62,7 +64,9 @@ class StudyExecutor(Executor):
         super().run_jobs(jobs)
 
     def run_job(self, job: Any) -> None:
-        """Submit a job, in a thread of its own; whatever goes wrong is the job's failure."""
+        """Submit a job, in a thread of its own, once SLURM answers; whatever goes wrong is the job's failure."""
+        while not self._cancelled and jobs_in_queue(self.run_uuid) is None:
+            time.sleep(ASK_AGAIN_S)
         if self._cancelled:
             return
         try:
@@ -70,6 +74,13 @@ class StudyExecutor(Executor):
         except Exception as error:
             words = " ".join(str(error).split()) or type(error).__name__
             self._report_job_error_threadsafe(SubmittedJobInfo(job), f"not submitted: {words}")
+
+    def additional_general_args(self) -> str:
+        """Options of the Snakemake in a job: it leaves it to this one to remove what a failed job wrote.
+
+        A job that SLURM thought lost would remove what the next attempt has published.
+        """
+        return f"{super().additional_general_args()} --keep-incomplete"
 
     def get_account_arg(self, job: Any) -> Iterator[str]:
         """The account as given. SLURM checks it; where none is given, SLURM takes the user's own."""
@@ -88,6 +99,8 @@ class StudyExecutor(Executor):
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
         """Yield the jobs that go on: all that were not reported as ended."""
+        if not active_jobs:
+            return  # perhaps this executor is still being made
         self._settled.clear()
         async for _ in super().check_active_jobs(active_jobs):
             pass
