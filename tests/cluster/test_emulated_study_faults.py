@@ -201,7 +201,7 @@ def test_studies_on_the_same_hosts_at_once_train_as_alone(outcomes, finished):
 def test_a_full_disk_is_named_nothing_is_taken_for_whole_and_the_next_call_goes_on(outcomes, finished):
     outcome = outcomes["disk"].result()
     assert outcome["status"] == 1
-    assert "No space left on device" in outcome["said"]
+    assert "error: results/faults/logs/runs: no space left on device" in outcome["said"]
     assert not outcome["left"]
     assert_complete(outcome["study"], finished, NEAR[2])
 
