@@ -77,57 +77,59 @@ def sbatch(resources):
         (
             run(1, 1, "cuda"),
             {},
-            "-t 20 --mem 4000 --nodes=1 --cpus-per-task=2 --exclusive --gres=gpu:1",
+            "-t 20 --mem 4000 --nodes=1 --cpus-per-task=2 --no-requeue --exclusive --gres=gpu:1",
         ),
         (
             run(1, 4, "cuda"),
             {},
-            "-t 20 --mem 16000 --nodes=1 --cpus-per-task=8 --exclusive --gres=gpu:4",
+            "-t 20 --mem 16000 --nodes=1 --cpus-per-task=8 --no-requeue --exclusive --gres=gpu:4",
         ),
         (
             run(2, 4, "cuda"),
             {},
-            "-t 20 --mem 16000 --nodes=2 --ntasks-per-node=4 --cpus-per-task=2 --exclusive --gres=gpu:4",
+            "-t 20 --mem 16000 --nodes=2 --ntasks-per-node=4 --cpus-per-task=2 --no-requeue --exclusive --gres=gpu:4",
         ),
         (
             run(16, 8, "cuda", threads=6),
             {},
-            "-t 20 --mem 32000 --nodes=16 --ntasks-per-node=8 --cpus-per-task=6 --exclusive --gres=gpu:8",
+            "-t 20 --mem 32000 --nodes=16 --ntasks-per-node=8 --cpus-per-task=6 --no-requeue --exclusive --gres=gpu:8",
         ),
         (
             run(2, 1, "cuda"),
             {},
-            "-t 20 --mem 4000 --nodes=2 --ntasks=2 --cpus-per-task=2 --exclusive --gres=gpu:1",
+            "-t 20 --mem 4000 --nodes=2 --ntasks=2 --cpus-per-task=2 --no-requeue --exclusive --gres=gpu:1",
         ),
         (
             run(1, 2),
             {},
-            "-t 20 --mem 1600 --nodes=1 --ntasks=1 --cpus-per-task=4 --exclusive",
+            "-t 20 --mem 1600 --nodes=1 --ntasks=1 --cpus-per-task=4 --no-requeue --exclusive",
         ),
         (
             run(2, 1),
             {},
-            "-t 20 --mem 800 --nodes=2 --ntasks=2 --cpus-per-task=2 --exclusive",
+            "-t 20 --mem 800 --nodes=2 --ntasks=2 --cpus-per-task=2 --no-requeue --exclusive",
         ),
         (
             run(1, 2, "cuda"),
             {"partition": "cpu", "gpu": {"partition": "accelerated", "gres": "gpu:a100"}},
-            "-p accelerated -t 20 --mem 8000 --nodes=1 --cpus-per-task=4 --exclusive --gres=gpu:a100:2",
+            "-p accelerated -t 20 --mem 8000 --nodes=1 --cpus-per-task=4 --no-requeue --exclusive --gres=gpu:a100:2",
         ),
         (
             run(1, 2),
             {"partition": "cpu", "gpu": {"partition": "accelerated", "gres": "gpu:a100"}},
-            "-p cpu -t 20 --mem 1600 --nodes=1 --ntasks=1 --cpus-per-task=4 --exclusive",
+            "-p cpu -t 20 --mem 1600 --nodes=1 --ntasks=1 --cpus-per-task=4 --no-requeue --exclusive",
         ),
         (
             run(2, 4, "cuda"),
             {"account": "p 1", "qos": "normal", "gpu": {"qos": "long", "constraint": "hbm80"}, "exclusive": False},
-            "-A p 1 -t 20 -C hbm80 --qos=long --mem 16000 --nodes=2 --ntasks-per-node=4 --cpus-per-task=2 --gres=gpu:4",
+            "-A p 1 -t 20 -C hbm80 --qos=long --mem 16000 --nodes=2 --ntasks-per-node=4 --cpus-per-task=2 --no-requeue "
+            "--gres=gpu:4",
         ),
         (
             run(1, 1, timeout_s=3601),
             {"account": "p1", "qos": "normal", "max_minutes": 60, "max_memory_mb": 500, "options": "--mail-type=FAIL"},
-            "-A p1 -t 60 --qos=normal --mem 500 --nodes=1 --ntasks=1 --cpus-per-task=2 --exclusive --mail-type=FAIL",
+            "-A p1 -t 60 --qos=normal --mem 500 --nodes=1 --ntasks=1 --cpus-per-task=2 --no-requeue --exclusive "
+            "--mail-type=FAIL",
         ),
     ],
     ids=[
@@ -204,5 +206,5 @@ def test_other_jobs_go_where_no_gpus_are_and_share_their_host(site):
     found = default_resources(settings)
     assert found["slurm_account"] == "'a'"
     assert found["slurm_partition"] == "'cpu'"
-    assert "slurm_extra" not in found
+    assert found["slurm_extra"] == "'--no-requeue'"
     assert [eval(found["runtime"], {"attempt": attempt}) for attempt in (1, 2)] == [60, 100]

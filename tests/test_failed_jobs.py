@@ -1,6 +1,8 @@
 """What is kept and said of a failed job."""
 
 import logging
+import shutil
+from types import SimpleNamespace
 
 import pytest
 from snakemake_interface_logger_plugins.common import LogEvent
@@ -42,6 +44,15 @@ def test_a_runs_log_is_kept_under_the_runs_name(tmp_path):
 )
 def test_what_slurm_did_is_one_line(words, expected):
     assert reasons(words) == expected
+
+
+def test_where_a_log_may_have_ended_for_want_of_room_the_disk_is_named(tmp_path, monkeypatch):
+    log = tmp_path / "run.log"
+    log.write_text("epoch 9/20")
+    assert first_error([str(log)], None) == "epoch 9/20"
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    assert first_error([str(log)], None) == f"error: {tmp_path}: no space left on device; make room, and call again"
+    assert first_error([], None) == "no log was written"
 
 
 @pytest.mark.parametrize(

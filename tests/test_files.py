@@ -1,12 +1,28 @@
 """Nothing half-written is taken for whole."""
 
+import contextlib
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from anatomy.errors import StudyError
-from anatomy.files import open_array, read_json, save_array, staged, write_json
+from anatomy.files import (
+    TakenOver,
+    attempt,
+    open_array,
+    publish,
+    read_json,
+    save_array,
+    set_aside,
+    staged,
+    withdraw_all_attempts,
+    withdraw_attempts,
+    write_json,
+)
 
 
 def names_in(folder):
@@ -48,6 +64,95 @@ def test_two_may_write_into_one_folder_at_once(tmp_path):
         write_json(first / "a.json", {})
         write_json(second / "b.json", {})
     assert names_in(tmp_path) == ["a.json", "b.json"]
+
+
+class Writer:
+    """Attempts at one folder that may live on when they should not; each writes its own number everywhere."""
+
+    def __init__(self, out):
+        self.out = out
+        self.stages = []
+        self.alive = contextlib.ExitStack()  # the ends of attempts never come
+
+    def begin(self):
+        self.stages.append(self.alive.enter_context(attempt(self.out, "m.json")))
+
+    def write(self, number):
+        for name in ("a.txt", "m.json"):
+            (self.stages[number] / name).write_text(str(number))
+
+    def read(self):
+        """What whoever looks at the folder takes for its content; None without a manifest."""
+        if not (self.out / "m.json").exists():
+            return None
+        contents = {(self.out / name).read_text() for name in ("m.json", "a.txt")}
+        assert len(contents) == 1, "a mixture"
+        return int(contents.pop())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(["begin", "write", "publish", "give up", "set aside"]), max_size=30), st.randoms())
+def test_only_the_newest_attempt_publishes_and_none_spoils_what_it_has_published(tmp_path_factory, events, random):
+    """`model` is what must lie in the folder; `owner`, the attempt that may change it."""
+    writer = Writer(tmp_path_factory.mktemp("folder"))
+    owner, model, written = None, None, set()
+    for event in ["begin", *events]:
+        number = random.randrange(max(1, len(writer.stages)))
+        if event == "begin":
+            writer.begin()
+            owner = len(writer.stages) - 1
+        elif event == "give up":
+            withdraw_all_attempts(writer.out.parent) if random.random() < 0.5 else withdraw_attempts(
+                writer.out, "m.json"
+            )
+            owner = None
+        elif event == "set aside":
+            set_aside(writer.stages[number], "m.json")
+            model = None if number == owner else model
+        elif number != owner:
+            with pytest.raises(FileNotFoundError):
+                writer.write(number) if event == "write" else publish(writer.stages[number], "m.json")
+        elif event == "write":
+            writer.write(number)
+            written.add(number)
+        elif number in written:
+            publish(writer.stages[number], "m.json")
+            written.remove(number)
+            model = number
+        assert writer.read() == model
+
+
+def test_an_attempt_that_is_withdrawn_while_it_publishes_leaves_nothing_that_is_taken_for_whole(tmp_path, monkeypatch):
+    """It stands still between any two of its steps, while another attempt begins, publishes, and ends."""
+    steps = [0]
+    replace, rename_at = Path.replace, None
+
+    def replace_later(path, target):
+        steps[0] += 1
+        if steps[0] == rename_at:
+            monkeypatch.setattr(Path, "replace", replace)
+            with staged(tmp_path, "m.json") as stage:
+                write_both(stage, "later")
+            monkeypatch.setattr(Path, "replace", replace_later)
+        return replace(path, target)
+
+    for rename_at in (1, 2, 3):
+        with staged(tmp_path, "m.json") as stage:
+            write_both(stage, "old")
+        steps[0] = 0
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "replace", replace_later)
+            with pytest.raises(TakenOver, match=r"m\.json: not written"), staged(tmp_path, "m.json") as stage:
+                write_both(stage, "late")
+        monkeypatch.setattr(Path, "replace", replace)
+        assert steps[0] >= rename_at
+        assert [(tmp_path / name).read_text() for name in ("a.txt", "m.json")] == ["later"] * 2
+        assert names_in(tmp_path) == ["a.txt", "m.json"]
+
+
+def write_both(stage, text):
+    for name in ("a.txt", "m.json"):
+        (stage / name).write_text(text)
 
 
 def test_staged_without_manifest_is_refused(tmp_path):

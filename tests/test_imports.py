@@ -37,6 +37,11 @@ def test_what_runs_in_a_process_of_its_own_is_behind_who_starts_it(method, expec
     assert ("partitions/methods/_metis_process.py" in found) == expected
 
 
+def test_a_program_that_a_strategy_starts_is_behind_it():
+    found = names(modules_behind([TRAINING / "strategies" / "distdgl.py"], "training"))
+    assert "training/distdgl/server.py" in found
+
+
 def test_other_stages_are_not_followed(scripts):
     found = names(modules_behind([scripts / "train_run.py"], "training", "phases.py"))
     assert "phases.py" in found

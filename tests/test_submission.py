@@ -73,8 +73,9 @@ def no_scheduler(monkeypatch):
     monkeypatch.setattr(Executor, "report_job_error", error)
 
 
-def jobs(*numbers):
-    return [SubmittedJobInfo(None, external_jobid=number, aux={"slurm_logfile": None}) for number in numbers]
+def jobs(*numbers, output=()):
+    job = SimpleNamespace(output=output)
+    return [SubmittedJobInfo(job, external_jobid=number, aux={"slurm_logfile": None}) for number in numbers]
 
 
 def look(executor, active):
@@ -131,7 +132,33 @@ def test_looks_do_not_become_rarer_without_end(executor):
     assert executor.next_seconds_between_status_checks == 1
 
 
-def test_an_exception_while_a_job_is_submitted_is_its_failure(executor, monkeypatch):
+def test_no_job_is_submitted_while_slurm_does_not_answer(slurm, executor, monkeypatch):
+    events = []
+    monkeypatch.setattr(Executor, "run_job", lambda self, job: events.append(job))
+    (slurm.folder / "silent").touch()
+
+    answer = submission.jobs_in_queue
+
+    def answer_or_not(name):
+        events.append("asks")
+        if events.count("asks") == 3:
+            (slurm.folder / "silent").unlink()
+        return answer(name)
+
+    monkeypatch.setattr(submission, "ASK_AGAIN_S", 0)
+    monkeypatch.setattr(submission, "jobs_in_queue", answer_or_not)
+    executor.run_job("a job")
+    assert events == ["asks"] * 3 + ["a job"]
+
+
+def test_who_cancels_does_not_wait_for_slurm_to_answer(executor, monkeypatch):
+    monkeypatch.setattr(Executor, "run_job", lambda self, job: pytest.fail("submitted"))
+    monkeypatch.setattr(submission, "ASK_AGAIN_S", 0)
+    monkeypatch.setattr(submission, "jobs_in_queue", lambda _: setattr(executor, "_cancelled", True))
+    executor.run_job("a job")
+
+
+def test_an_exception_while_a_job_is_submitted_is_its_failure(slurm, executor, monkeypatch):
     """The executor submits in a thread, where an exception would be seen by nobody."""
 
     def run_job(self, job):
@@ -149,6 +176,28 @@ def test_an_exception_while_a_job_is_submitted_is_its_failure(executor, monkeypa
 def test_the_account_is_taken_as_it_is(executor, given, expected):
     """Without accounting neither sacctmgr nor sacct could tell whether it exists."""
     assert list(executor.get_account_arg(SimpleNamespace(resources={"slurm_account": given}))) == [expected]
+
+
+def test_what_is_left_of_a_job_that_was_given_up_publishes_no_more(slurm, executor, tmp_path):
+    """Failed, cancelled, or of an earlier call; the attempts of jobs that go on stay."""
+    executor._job_submission_executor = SimpleNamespace(shutdown=lambda **_: None)
+    outputs = {number: tmp_path / "results" / "runs" / number / "metrics.json" for number in "1234"}
+    stages = {number: path.with_name(".metrics.json.partial-0") for number, path in outputs.items()}
+    for stage in stages.values():
+        stage.mkdir(parents=True)
+
+    def left():
+        return [number for number, stage in stages.items() if stage.exists()]
+
+    active = [job for number, output in outputs.items() for job in jobs(number, output=[output])]
+    for number in outputs:
+        write_state(slurm.folder, number, name="study_1", state="NODE_FAIL" if number == "2" else "RUNNING")
+    assert look(executor, active) == ["1", "3", "4"]
+    assert left() == ["1", "3", "4"]
+    executor.cancel_jobs(active[:1])
+    assert left() == ["3", "4"]
+    executor._cancel_left_behind()
+    assert left() == []
 
 
 def test_cancelling_ends_all_jobs_of_the_call_also_uncounted_ones(slurm, executor):

@@ -1,5 +1,6 @@
 """A run that is interrupted and resumed ends as if nothing had happened, and a late attempt leaves nothing."""
 
+import contextlib
 import json
 import random
 import time
@@ -21,8 +22,9 @@ from interruptions import (
 )
 from training_cases import job_for
 
+from anatomy.files import TakenOver, attempt
 from anatomy.training import checkpoint_files
-from anatomy.training.checkpoint_files import FOLDER, MANIFEST, TakenOver, kept_epochs
+from anatomy.training.checkpoint_files import FOLDER, MANIFEST, kept_epochs
 from anatomy.training.failures import INTERRUPTED_STATUS, Interrupted, end_requests
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -181,15 +183,18 @@ def test_an_attempt_that_was_taken_over_ends_without_a_result(small, tmp_path, m
 
     job = job_for(small, tmp_path / "job", **settings("fullgraph", every=100))
     resume = Checkpoints.resume
+    later = contextlib.ExitStack()
 
     def resume_and_be_taken_over(self: Checkpoints, record: object) -> None:
         resume(self, record)
+        later.enter_context(attempt(job.out, "metrics.json"))
         checkpoint_files.claim(job.out, {})
 
     monkeypatch.setattr(Checkpoints, "resume", resume_and_be_taken_over)
-    with pytest.raises(TakenOver, match=r"attempt\.json: does not name this attempt any more"):
+    with later, pytest.raises(TakenOver, match=r"metrics\.json: not written; another attempt at it has begun"):
         complete(job)
     assert not (job.out / "metrics.json").exists()
+    assert not (job.out / "epochs.parquet").exists()
     assert (job.out / FOLDER).exists()  # they are the newer attempt's
 
 

@@ -53,7 +53,7 @@ class Started:
 
     def errors(self) -> list[str]:
         """The launcher's errors, once it has ended: with status 1, and with nothing left behind."""
-        said = self._process.communicate(timeout=90)[1]
+        said = self._process.communicate(timeout=240)[1]
         assert self._process.returncode == 1, said
         assert psutil.wait_procs(self._seen, timeout=10)[1] == []
         for host in self._hosts:

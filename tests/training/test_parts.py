@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_cases import job_for
 
+from anatomy.files import attempt
 from anatomy.partitions.store import open_partition
 from anatomy.training.communication import ring_bytes
 from anatomy.training.failures import is_out_of_memory
@@ -80,7 +81,11 @@ def test_our_adam_is_torchs(weight_decay):
 
 def test_a_failed_run_is_empty_tables_and_a_status(small, tmp_path):
     specification = read_specification(job_for(small, tmp_path / "run").spec)
-    write_failed(specification, tmp_path / "timed", "timed", "time limit", "too slow", 1.5)
+    with attempt(tmp_path / "timed", "metrics.json") as stage:
+        (stage / "epochs.parquet").touch()
+        (stage / "rank0.json.gz").touch()
+        write_failed(specification, stage, "timed", "time limit", "too slow", 1.5)
+    assert not (tmp_path / "timed" / "rank0.json.gz").exists()
     epochs = pd.read_parquet(tmp_path / "timed" / "epochs.parquet")
     assert len(epochs) == 0
     assert epochs.dtypes[["rank", "warmup", "loss"]].astype(str).tolist() == ["int32", "bool", "float64"]

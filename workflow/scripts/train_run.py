@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument(
         "--mode", choices=["timed", "profiled"], default="timed", help="measure all epochs, or trace some steps"
     )
+    parser.add_argument("--stage", type=Path, help="folder in --out of the attempt that launch_run.py has begun")
     arguments = parser.parse_args()
 
     from anatomy.training.membership import Membership, started_by_launcher
@@ -52,7 +53,7 @@ def main() -> None:
         raise
     try:
         with culprits_first():
-            train(inputs, arguments.out, arguments.mode, init_method="env://")
+            train(inputs, arguments.out, arguments.mode, "env://", arguments.stage)
     except Interrupted as end:
         leave_process(end.code)
     except BaseException:
@@ -70,7 +71,7 @@ def be_member(membership: "Membership", arguments: argparse.Namespace) -> NoRetu
         inputs = open_inputs(arguments.spec, arguments.graph, arguments.partition)
         inputs.check_ranks()
         with culprits_first():
-            train(inputs, arguments.out, arguments.mode, membership.store)
+            train(inputs, arguments.out, arguments.mode, membership.store, arguments.stage)
     raise AssertionError("the process has ended")
 
 

@@ -125,7 +125,10 @@ def _where(site: Site, on_gpus: bool, exclusive: bool) -> Resources:
         "slurm_partition": special.partition or site.partition,
         "qos": special.qos or site.qos,
         "constraint": special.constraint or site.constraint,
-        "slurm_extra": " ".join(filter(None, ["--exclusive" if exclusive else "", site.options.strip()])),
+        # Whether a job is tried again is decided in one place, by Snakemake: else two would be at work on the same run.
+        "slurm_extra": " ".join(
+            filter(None, ["--no-requeue", "--exclusive" if exclusive else "", site.options.strip()])
+        ),
     }
     return {name: value for name, value in found.items() if value}
 

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from snakemake_interface_logger_plugins.common import LogEvent
 
 FOLDER = "failed"
+_ROOM_BYTES = 2**20
+"""With less than that on its disk a log may have ended before the error."""
 _STATE = re.compile(r"SLURM-job '(?P<job>[\d_]+)'.*?SLURM status is: '(?P<state>[A-Z_]+)'", re.DOTALL)
 _FOLLOWS = re.compile(r"For further error details|sbatch call:")
 """What an executor adds to its words, which is no news here."""
@@ -72,8 +75,9 @@ def reasons(words: str | None) -> list[str]:
 
 
 def first_error(files: Iterable[str], words: str | None) -> str:
-    """The line that says best why a job failed: what SLURM did to it, or the first error of its logs."""
-    if said := reasons(words):
+    """The line that says best why a job failed: what SLURM did to it, a full disk, or the first error of its logs."""
+    files = list(files)
+    if said := reasons(words) or _full_disks(files):
         return said[0]
     lines = [line for file in files for line in _text(file).splitlines() if line.strip()]
     for pattern in _ERRORS:
@@ -81,6 +85,15 @@ def first_error(files: Iterable[str], words: str | None) -> str:
             if pattern.search(line):
                 return line.strip()
     return lines[-1].strip() if lines else "no log was written"
+
+
+def _full_disks(files: Iterable[str]) -> list[str]:
+    found = []
+    for folder in {Path(file).parent for file in files}:
+        with contextlib.suppress(OSError):
+            if shutil.disk_usage(folder).free < _ROOM_BYTES:
+                found.append(f"error: {folder}: no space left on device; make room, and call again")
+    return found
 
 
 def _text(file: str) -> str:

@@ -20,10 +20,14 @@ from snakemake_executor_plugin_slurm import Executor
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
+from anatomy.files import withdraw_all_attempts, withdraw_attempts
+
 LONGEST_WAIT_S = 25
 """Between two looks at the jobs; SLURM forgets ended jobs after MinJobAge, which is 300 s where nobody changed it."""
 LOST_AFTER_S = 120
 """After so long a job that SLURM has no record of has failed."""
+ASK_AGAIN_S = 2
+"""SLURM, which does not answer, before a job is submitted."""
 COMMAND_TIMEOUT_S = 60
 
 
@@ -60,7 +64,9 @@ class StudyExecutor(Executor):
         super().run_jobs(jobs)
 
     def run_job(self, job: Any) -> None:
-        """Submit a job, in a thread of its own; whatever goes wrong is the job's failure."""
+        """Submit a job, in a thread of its own, once SLURM answers; whatever goes wrong is the job's failure."""
+        while not self._cancelled and jobs_in_queue(self.run_uuid) is None:
+            time.sleep(ASK_AGAIN_S)
         if self._cancelled:
             return
         try:
@@ -68,6 +74,13 @@ class StudyExecutor(Executor):
         except Exception as error:
             words = " ".join(str(error).split()) or type(error).__name__
             self._report_job_error_threadsafe(SubmittedJobInfo(job), f"not submitted: {words}")
+
+    def additional_general_args(self) -> str:
+        """Options of the Snakemake in a job: it leaves it to this one to remove what a failed job wrote.
+
+        A job that SLURM thought lost would remove what the next attempt has published.
+        """
+        return f"{super().additional_general_args()} --keep-incomplete"
 
     def get_account_arg(self, job: Any) -> Iterator[str]:
         """The account as given. SLURM checks it; where none is given, SLURM takes the user's own."""
@@ -86,9 +99,13 @@ class StudyExecutor(Executor):
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
         """Yield the jobs that go on: all that were not reported as ended."""
+        if not active_jobs:
+            return  # perhaps this executor is still being made
         self._settled.clear()
         async for _ in super().check_active_jobs(active_jobs):
             pass
+        # All hosts of a job of which one failed, and that one SLURM leaves out without being told.
+        self._failed_nodes.clear()
         going_on = [job for job in active_jobs if id(job) not in self._settled]
         lost = await asyncio.to_thread(self._lost, [job.external_jobid for job in going_on])
         for job in going_on:
@@ -103,6 +120,7 @@ class StudyExecutor(Executor):
 
     def report_job_error(self, job_info: SubmittedJobInfo, msg: str | None = None, **kwargs: Any) -> None:
         self._settled[id(job_info)] = job_info
+        _end_attempts(job_info)
         super().report_job_error(job_info, msg, **kwargs)
 
     def _lost(self, job_ids: list[str]) -> set[str]:
@@ -123,6 +141,8 @@ class StudyExecutor(Executor):
         command = ["scancel", f"--user={getpass.getuser()}", f"--name={self.run_uuid}"]
         if (problem := _problem_of(command)) is not None:
             self.logger.error(f"jobs may go on; cancel them by `{shlex.join(command)}` ({problem})")
+        for job_info in active_jobs:
+            _end_attempts(job_info)
 
     def _cancel_left_behind(self) -> None:
         """Cancel what an earlier call of this study left when it was killed: this one holds the study's lock."""
@@ -131,6 +151,13 @@ class StudyExecutor(Executor):
             problem = _problem_of(["scancel", *left])
             done = "cancelled" if problem is None else f"could not be cancelled ({problem})"
             self.logger.warning(f"jobs that an earlier call left behind, {done}: {', '.join(left)}")
+        withdraw_all_attempts(self.results)
+
+
+def _end_attempts(job_info: SubmittedJobInfo) -> None:
+    """What is left of a job that was given up, on a host that SLURM can't reach, say, publishes nothing any more."""
+    for output in map(Path, job_info.job.output):
+        withdraw_attempts(output.parent, output.name)
 
 
 def name_prefix(results: Path) -> str:

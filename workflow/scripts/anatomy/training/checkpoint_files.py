@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from anatomy.errors import StudyError
-from anatomy.files import read_json
+from anatomy.files import TakenOver, read_json
 
 FOLDER = "checkpoints"
 ATTEMPT = "attempt.json"
@@ -35,10 +35,6 @@ KEPT = 2
 
 class DamagedCheckpoint(ValueError):
     """A rank's file is absent or is not what the manifest describes."""
-
-
-class TakenOver(RuntimeError):
-    """This attempt is not the run's newest any more, and must leave nothing behind."""
 
 
 @dataclass(frozen=True)

@@ -110,11 +110,6 @@ class Checkpoints:
                 logging.warning(message)
             raise Interrupted(message)
 
-    def check(self) -> None:
-        """On rank 0, before the run's result is written: raise TakenOver where another attempt has begun."""
-        if self._attempt is not None:
-            self._attempt.check()
-
     def remove(self) -> None:
         """On rank 0, after the run's result was written."""
         if self._attempt is not None:

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from anatomy.files import remove_abandoned_stages
+from anatomy.files import attempt, set_aside
 from anatomy.site import Site, read_site
 from anatomy.training import several_hosts
 from anatomy.training.checkpoint_files import kept_epochs
@@ -41,26 +41,27 @@ def launch(spec: Path, graph: Path, partition: Path, out: Path, mode: str, site:
 
     A run that ends for want of memory or by its time limit leaves a result that says so where `keep_failures` is set.
 
-    Raises StudyError for wrong settings or inputs, RunFailed for a run that left no result, and Interrupted for one
-    that was asked to end and can go on later.
+    Raises StudyError for wrong settings or inputs, TakenOver where another attempt at the run has begun, RunFailed for
+    a run that left no result, and Interrupted for one that was asked to end and can go on later.
     """
     started = time.perf_counter()
     specification = read_specification(spec)
     if specification.hosts == 1 and site and site.container and CONTAINED not in os.environ:
         _go_into(site.container)
-    _clear(out, mode)
-    try:
-        if specification.hosts == 1:
-            _launch_here(specification, graph, partition, out, mode)
-        else:
-            folders = {"--spec": spec, "--graph": graph, "--partition": partition, "--out": out}
-            options = [str(word) for option, folder in folders.items() for word in (option, folder.resolve())]
-            several_hosts.run_ranks(specification, [*options, "--mode", mode], site)
-    except RunFailed as failure:
-        if failure.status is None or not specification.training.keep_failures:
-            raise
-        logging.info("%s: %s, kept as data: %s", specification.run, failure.status, failure)
-        write_failed(specification, out, mode, failure.status, str(failure), time.perf_counter() - started)
+    with attempt(out, MANIFESTS[mode]) as stage:
+        set_aside(stage, MANIFESTS[mode])
+        try:
+            if specification.hosts == 1:
+                _launch_here(specification, graph, partition, out, mode, stage)
+            else:
+                folders = {"--spec": spec, "--graph": graph, "--partition": partition, "--out": out, "--stage": stage}
+                options = [str(word) for option, folder in folders.items() for word in (option, folder.resolve())]
+                several_hosts.run_ranks(specification, [*options, "--mode", mode], site)
+        except RunFailed as failure:
+            if failure.status is None or not specification.training.keep_failures:
+                raise
+            logging.info("%s: %s, kept as data: %s", specification.run, failure.status, failure)
+            write_failed(specification, stage, mode, failure.status, str(failure), time.perf_counter() - started)
 
 
 def _go_into(container: str) -> NoReturn:
@@ -69,7 +70,9 @@ def _go_into(container: str) -> NoReturn:
     os.execvpe(command[0], command, os.environ | {CONTAINED: "1"})
 
 
-def _launch_here(specification: RunSpecification, graph: Path, partition: Path, out: Path, mode: str) -> None:
+def _launch_here(
+    specification: RunSpecification, graph: Path, partition: Path, out: Path, mode: str, stage: Path
+) -> None:
     _prepare_environment(specification.training.threads_per_rank)
     from anatomy.training.operators import load_operators
     from anatomy.training.run import open_inputs
@@ -77,13 +80,7 @@ def _launch_here(specification: RunSpecification, graph: Path, partition: Path, 
     inputs = open_inputs(specification.path, graph, partition)
     load_operators(specification.training.operators)
     with tempfile.TemporaryDirectory(prefix="anatomy-run-") as scratch:
-        _run_ranks(inputs, out, mode, Path(scratch))
-
-
-def _clear(out: Path, mode: str) -> None:
-    """Remove an earlier result's manifest, and what a killed rank may have left half-written."""
-    (out / MANIFESTS[mode]).unlink(missing_ok=True)
-    remove_abandoned_stages(out, MANIFESTS[mode])
+        _run_ranks(inputs, out, mode, stage, Path(scratch))
 
 
 def _prepare_environment(threads_per_rank: int) -> None:
@@ -96,7 +93,7 @@ def _prepare_environment(threads_per_rank: int) -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # the profiler's stages are no news
 
 
-def _run_ranks(inputs: Any, out: Path, mode: str, scratch: Path) -> None:
+def _run_ranks(inputs: Any, out: Path, mode: str, stage: Path, scratch: Path) -> None:
     """Start the ranks and wait for them.
 
     Raises RunFailed when one fails or the time is up, and Interrupted when they were asked to end and can go on later.
@@ -124,7 +121,7 @@ def _run_ranks(inputs: Any, out: Path, mode: str, scratch: Path) -> None:
     kills = kernel_kills_for_memory()
     try:
         with time_limit(training.timeout_s), stragglers_end():
-            elastic_launch(config, _work)(inputs, out, mode, f"file://{scratch}/rendezvous")
+            elastic_launch(config, _work)(inputs, out, mode, stage, f"file://{scratch}/rendezvous")
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         _raise_failure(rank, failure, kernel_kills_for_memory() > kills)
@@ -135,7 +132,7 @@ def _run_ranks(inputs: Any, out: Path, mode: str, scratch: Path) -> None:
         raise RunFailed(f"ended by signal {error.sigval.name}") from None
 
 
-def _work(inputs: Any, out: Path, mode: str, init_method: str) -> None:
+def _work(inputs: Any, out: Path, mode: str, stage: Path, init_method: str) -> None:
     """One rank's process. It ends with the launcher, also when that is killed."""
     from torch.multiprocessing import _prctl_pr_set_pdeathsig
 
@@ -145,7 +142,7 @@ def _work(inputs: Any, out: Path, mode: str, init_method: str) -> None:
     _prctl_pr_set_pdeathsig(signal.SIGKILL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with culprits_first():
-        train(inputs, out, mode, init_method)
+        train(inputs, out, mode, init_method, stage)
 
 
 def _raise_failure(rank: int, failure: Any, kernel_killed: bool) -> NoReturn:

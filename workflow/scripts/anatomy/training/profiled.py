@@ -9,10 +9,9 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from anatomy.files import staged
 from anatomy.training.clocks import ClockExchange
 from anatomy.training.communication import Communicator
-from anatomy.training.results import PROFILE_MANIFEST, write_profile_manifest
+from anatomy.training.results import write_profile_manifest
 from anatomy.training.specification import ProfileSpecification
 from anatomy.training.strategies._base import Strategy
 
@@ -78,8 +77,8 @@ class StepWindow:
         self._communicator.wait_for_all()
 
 
-def profile_steps(strategy: Strategy, out: Path) -> None:
-    """Train until the window is full, evaluate once, and write every rank's trace to `out`.
+def profile_steps(strategy: Strategy, out: Path, stage: Path | None) -> None:
+    """Train until the window is full, evaluate once, and have every rank's trace published in `out`.
 
     As many epochs are trained as the window needs, whatever the specification's number.
     """
@@ -100,20 +99,16 @@ def profile_steps(strategy: Strategy, out: Path) -> None:
     window.close()
     if communicator.rank == 0:
         logging.info("profiled %d steps, %.3f s each", len(window.wall_s), sum(window.wall_s) / len(window.wall_s))
-    _write(strategy, window, out, started)
+    _write(strategy, window, stage, started)
 
 
-def _write(strategy: Strategy, window: StepWindow, out: Path, started: float) -> None:
+def _write(strategy: Strategy, window: StepWindow, stage: Path | None, started: float) -> None:
     """Every rank exports its trace into rank 0's stage; rank 0 adds the manifest when all have."""
     communicator = strategy.context.communicator
-    if communicator.rank > 0:
-        window.profiler.export_chrome_trace(f"{communicator.broadcast(None)}/rank{communicator.rank}.json.gz")
-        communicator.gather(window.wall_s)
-    else:
-        with staged(out, PROFILE_MANIFEST) as stage:
-            communicator.broadcast(str(stage))
-            window.profiler.export_chrome_trace(str(stage / "rank0.json.gz"))
-            wall_s = communicator.gather(window.wall_s)
-            seconds = time.perf_counter() - started
-            write_profile_manifest(stage, strategy.context, wall_s, window.clocks.recorded(), seconds)
+    folder = communicator.broadcast(str(stage))
+    window.profiler.export_chrome_trace(f"{folder}/rank{communicator.rank}.json.gz")
+    wall_s = communicator.gather(window.wall_s)
+    if wall_s is not None:
+        seconds = time.perf_counter() - started
+        write_profile_manifest(stage, strategy.context, wall_s, window.clocks.recorded(), seconds)
     communicator.wait_for_all()

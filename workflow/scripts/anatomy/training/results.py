@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from anatomy.files import staged, write_json
+from anatomy.files import publish, write_json
 from anatomy.program import versions
 from anatomy.training.specification import RunSpecification
 
@@ -41,10 +41,11 @@ ACCESS_COLUMNS = {"rank": "int32", "epoch": "int32", "node": "int64", "count": "
 
 
 def write_timed(
-    strategy: Any, out: Path, gathered: list[dict[str, Any]], checkpoints: Mapping[str, Any], seconds: float
+    strategy: Any, stage: Path, gathered: list[dict[str, Any]], checkpoints: Mapping[str, Any], seconds: float
 ) -> None:
-    """Write a completed timed run. `gathered`: per rank the fields of its `timed.Measured`.
+    """Write a completed timed run to `stage`, its attempt's folder, and publish it.
 
+    `gathered`: per rank the fields of its `timed.Measured`.
     Epochs of the same `piece` were trained without an interruption between them. What `checkpoints` cost, and
     `seconds`, are of the last piece.
     """
@@ -66,18 +67,18 @@ def write_timed(
         "seconds": round(seconds, 3),
         "peak_memory_bytes": max(row["peak_memory_bytes"] for row in epochs),
     }
-    with staged(out, TIMED_MANIFEST) as stage:
-        _write_table(
-            stage / "epochs.parquet", EPOCH_COLUMNS, {name: [row[name] for row in epochs] for name in EPOCH_COLUMNS}
-        )
-        _write_table(stage / "accesses.parquet", ACCESS_COLUMNS, _access_columns(gathered))
-        write_json(stage / TIMED_MANIFEST, metrics)
+    _write_table(
+        stage / "epochs.parquet", EPOCH_COLUMNS, {name: [row[name] for row in epochs] for name in EPOCH_COLUMNS}
+    )
+    _write_table(stage / "accesses.parquet", ACCESS_COLUMNS, _access_columns(gathered))
+    write_json(stage / TIMED_MANIFEST, metrics)
+    publish(stage, TIMED_MANIFEST)
 
 
 def write_profile_manifest(
     stage: Path, context: Any, wall_s: list[list[float]], clocks: dict[str, Any], seconds: float
 ) -> None:
-    """Write the manifest beside the traces of a completed profiled run.
+    """Write the manifest beside the traces of a completed profiled run, in `stage`, and publish them.
 
     `wall_s`: per rank, of each active step; `clocks`: what `ClockExchange` recorded.
     """
@@ -91,20 +92,23 @@ def write_profile_manifest(
         "seconds": round(seconds, 3),
     }
     write_json(stage / PROFILE_MANIFEST, manifest)
+    publish(stage, PROFILE_MANIFEST)
 
 
 def write_failed(
-    specification: RunSpecification, out: Path, mode: str, status: str, reason: str, seconds: float
+    specification: RunSpecification, stage: Path, mode: str, status: str, reason: str, seconds: float
 ) -> None:
-    """Write the result of a run that ended for a reason of its own: the status, the reason, and no measurement."""
+    """Publish the result of a run that ended for a reason of its own: the status, the reason, and no measurement."""
     kind = "metrics" if mode == "timed" else "profile"
     manifest = _manifest(kind, specification, status, reason) | {"seconds": round(seconds, 3)}
-    with staged(out, MANIFESTS[mode]) as stage:
-        if mode == "timed":
-            manifest |= {"predicted": {}, "setup_sent_bytes": {}, "evaluation_sent_bytes": {}, "final": {}}
-            for name, columns in (("epochs", EPOCH_COLUMNS), ("accesses", ACCESS_COLUMNS)):
-                _write_table(stage / f"{name}.parquet", columns, {column: [] for column in columns})
-        write_json(stage / MANIFESTS[mode], manifest)
+    for unfinished in stage.iterdir():  # by ranks that were ended while they wrote
+        unfinished.unlink()
+    if mode == "timed":
+        manifest |= {"predicted": {}, "setup_sent_bytes": {}, "evaluation_sent_bytes": {}, "final": {}}
+        for name, columns in (("epochs", EPOCH_COLUMNS), ("accesses", ACCESS_COLUMNS)):
+            _write_table(stage / f"{name}.parquet", columns, {column: [] for column in columns})
+    write_json(stage / MANIFESTS[mode], manifest)
+    publish(stage, MANIFESTS[mode])
 
 
 def _manifest(kind: str, specification: RunSpecification, status: str, reason: str | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Timed runs write `epochs.parquet`, `accesses.parquet` and `metrics.json`; profil
 import logging
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from anatomy.errors import StudyError
+from anatomy.files import attempt
 from anatomy.graphs.store import Graph, open_graph
 from anatomy.partitions.store import Partition, open_partition
 from anatomy.training.communication import Communicator
@@ -24,6 +26,7 @@ from anatomy.training.operators import load_operators
 from anatomy.training.optimizer import Adam, FlatParameters
 from anatomy.training.options import STRATEGIES
 from anatomy.training.profiled import profile_steps
+from anatomy.training.results import MANIFESTS
 from anatomy.training.sampling import generator_for
 from anatomy.training.specification import RunSpecification, read_specification
 from anatomy.training.strategies._base import Context, Strategy
@@ -77,8 +80,13 @@ def open_inputs(spec: Path, graph: Path, partition: Path) -> Inputs:
     return Inputs(specification, opened, parts)
 
 
-def train(inputs: Inputs, out: Path, mode: str, init_method: InitMethod) -> Model:
-    """Run this rank: join the others, build the model, train and write; returns the trained model."""
+def train(inputs: Inputs, out: Path, mode: str, init_method: InitMethod, stage: Path | None = None) -> Model:
+    """Run this rank: join the others, build the model, train and write; returns the trained model.
+
+    `stage` is the folder of the launcher's attempt at `out`; without a launcher rank 0 begins one.
+
+    Raises TakenOver on rank 0, without a launcher, where another attempt has begun.
+    """
     specification = inputs.specification
     torch.set_num_threads(specification.training.threads_per_rank)
     communicator, device = join_ranks(specification, init_method)
@@ -86,7 +94,10 @@ def train(inputs: Inputs, out: Path, mode: str, init_method: InitMethod) -> Mode
     strategy: Strategy = STRATEGIES[specification.strategy["method"]].load().Strategy(context)
     if communicator.rank == 0:
         logging.info("%s: %s, %d rank(s)", specification.run, mode, communicator.size)
-    MODES[mode](strategy, out)
+    with ExitStack() as own:
+        if stage is None and communicator.rank == 0:
+            stage = own.enter_context(attempt(out, MANIFESTS[mode]))
+        MODES[mode](strategy, out, stage)
     return context.model
 
 

@@ -54,8 +54,8 @@ class Measured:
         ]
 
 
-def time_epochs(strategy: Strategy, out: Path) -> None:
-    """Train all epochs that no checkpoint holds; rank 0 writes what every rank measured to `out`."""
+def time_epochs(strategy: Strategy, out: Path, stage: Path | None) -> None:
+    """Train all epochs that no checkpoint holds; rank 0 publishes in `out` what every rank measured."""
     start = time.perf_counter()
     context = strategy.context
     communicator = context.communicator
@@ -72,8 +72,7 @@ def time_epochs(strategy: Strategy, out: Path) -> None:
                 checkpoints.after_epoch(epoch + 1, measured)
         gathered = communicator.gather(vars(measured))
         if gathered is not None:
-            checkpoints.check()
-            write_timed(strategy, out, gathered, checkpoints.summary, time.perf_counter() - start)
+            write_timed(strategy, stage, gathered, checkpoints.summary, time.perf_counter() - start)
             checkpoints.remove()
         communicator.wait_for_all()
 

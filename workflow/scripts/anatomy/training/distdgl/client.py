@@ -22,7 +22,7 @@ import torch
 
 import anatomy
 from anatomy.training.communication import Communicator
-from anatomy.training.distdgl import shared_memory
+from anatomy.training.distdgl import server, shared_memory
 from anatomy.training.distdgl.hosts import HOSTS_FILE, check_one_rank_per_host, free_port, own_address, write_hosts
 from anatomy.training.distdgl.package import load_dgl
 from anatomy.training.distdgl.part_files import Numbering, feature_name, write_part
@@ -98,7 +98,7 @@ def _start_server(folder: Path, name: str, communicator: Communicator) -> subpro
     arguments = [folder, name, communicator.rank, communicator.size]
     library = str(Path(anatomy.__file__).parents[1])
     return subprocess.Popen(
-        [sys.executable, "-m", "anatomy.training.distdgl.server", *map(str, arguments)],
+        [sys.executable, "-m", server.__name__, *map(str, arguments)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([library, os.environ.get("PYTHONPATH", "")])},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

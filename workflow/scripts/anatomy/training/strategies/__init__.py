@@ -1,1 +1,6 @@
-"""How training is distributed: one file per strategy, each with the three calls of `strategy.Strategy`."""
+"""How training is distributed: one file per strategy, each with the three calls of `strategies._base.Strategy`.
+
+A file added here is a method that a configuration may name. It has a class `Strategy` and the literal constant
+`OPTIONS`, a fragment of a JSON schema; if need be also `PACKAGES`, whose versions the results name beside those of
+torch and numpy, and `ONE_RANK_PER_HOST`, where its ranks cannot share a host.
+"""
