@@ -73,11 +73,11 @@ class AggregatingStrategy(FullGraphStrategy):
 
     def _aggregated_widths(self) -> list[int]:
         """Widths of the rows that the layers but the first aggregate, as the layers themselves make them."""
-        layers, widths = self.context.model.layers[1:], self.context.model.widths[1:]
+        layers, widths = self.context.model.layers[1:], self.context.model.widths[1:-1]
         with torch.no_grad():
             return [
                 layer.project(layer.enter(torch.zeros(1, width, device=self.context.device))).shape[1]
-                for layer, width in zip(layers, widths, strict=False)
+                for layer, width in zip(layers, widths, strict=True)
             ]
 
 
@@ -87,8 +87,8 @@ def matrix(indptr: torch.Tensor, indices: torch.Tensor, num_sources: int) -> Blo
 
 
 def transpose(block: Block) -> Block:
-    """The transposed matrix of a block."""
-    indptr, destinations, _ = block.transposed
+    """The transposed matrix of a block; the block itself keeps nothing of what is made on the way."""
+    indptr, destinations, _ = matrix(block.indptr, block.indices, block.num_sources).transposed
     return matrix(indptr, destinations, block.num_destinations)
 
 

@@ -10,7 +10,7 @@ What travels does not depend on the cut: each layer sends (ranks - 1) * nodes ro
 few of them a rank needs.
 
 The paper permutes the nodes at random and cuts them evenly; here the parts are those of any partitioner, of which
-`random` comes closest. Other than there, the first layer aggregates features that were fetched once.
+`random` comes closest. The first layer aggregates features that were fetched once, as it does in `fullgraph`.
 """
 
 from typing import Any

@@ -81,16 +81,14 @@ class ChunkedSums(SumsAcrossRanks):
         self._buffers: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
 
     def gather(self, own: torch.Tensor) -> torch.Tensor:
-        own = own.detach()
-        buffers = self._buffers_for(own)
+        own, exchanges = own.detach(), []
         with phase(Phase.EXCHANGE):
-            exchanges = []
-            for chunk, (sent, received) in zip(self._chunks, buffers, strict=True):
-                sent.copy_(own.index_select(0, chunk.send_rows))
+            for chunk, (sent, received) in zip(self._chunks, self._buffers_for(own), strict=True):
+                pack(own, chunk.send_rows, sent)
                 counts = (sent, chunk.send_counts, received, chunk.receive_counts)
-                exchanges.append(self._communicator.start_exchange(*counts, Kind.ACTIVATIONS))
+                exchanges.append((self._communicator.start_exchange(*counts, Kind.ACTIVATIONS), received))
         total = self._sum(self._own, own)
-        for chunk, exchange, (_, received) in zip(self._chunks, exchanges, buffers, strict=True):
+        for chunk, (exchange, received) in zip(self._chunks, exchanges, strict=True):
             with phase(Phase.EXCHANGE):
                 exchange.wait()
                 rows = received.to(own.device)
@@ -98,16 +96,14 @@ class ChunkedSums(SumsAcrossRanks):
         return total
 
     def scatter(self, gradient: torch.Tensor) -> torch.Tensor:
-        buffers = self._buffers_for(gradient)
         exchanges = []
-        for chunk, (received, sent) in zip(self._chunks, buffers, strict=True):
+        for chunk, (received, _) in zip(self._chunks, self._buffers_for(gradient), strict=True):
             halo = self._sum(chunk.transposed, gradient.index_select(0, chunk.destinations))
             with phase(Phase.EXCHANGE):
-                sent.copy_(halo)
-                counts = (sent, chunk.receive_counts, received, chunk.send_counts)
-                exchanges.append(self._communicator.start_exchange(*counts, Kind.GRADIENTS))
+                counts = (halo.to(received.device), chunk.receive_counts, received, chunk.send_counts)
+                exchanges.append((self._communicator.start_exchange(*counts, Kind.GRADIENTS), received))
         total = self._sum(self._own_transposed, gradient)
-        for chunk, exchange, (received, _) in zip(self._chunks, exchanges, buffers, strict=True):
+        for chunk, (exchange, received) in zip(self._chunks, exchanges, strict=True):
             with phase(Phase.EXCHANGE):
                 exchange.wait()
                 total.index_add_(0, chunk.send_rows, received.to(total.device))
@@ -119,17 +115,14 @@ class ChunkedSums(SumsAcrossRanks):
         return self._operators.weighted_sum(block, rows.contiguous(), None)
 
     def _buffers_for(self, like: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """For each chunk its rows of own nodes and of the halo; what one pass sends from, the other receives in."""
+        """For each chunk its rows of own nodes, where their gradients come too, and those of the halo."""
         width = like.shape[1]
         if width not in self._buffers:
-            device = self._communicator.device
-            self._buffers[width] = [
-                tuple(
-                    torch.empty(sum(counts), width, device=device)
-                    for counts in (chunk.send_counts, chunk.receive_counts)
-                )
-                for chunk in self._chunks
-            ]
+
+            def empty(counts: list[int]) -> torch.Tensor:
+                return torch.empty(sum(counts), width, device=self._communicator.device)
+
+            self._buffers[width] = [(empty(chunk.send_counts), empty(chunk.receive_counts)) for chunk in self._chunks]
         return self._buffers[width]
 
 
@@ -141,6 +134,14 @@ class Strategy(AggregatingStrategy):
 
     def exchanged_bytes(self, width: int) -> int:
         return 4 * width * self.volume()
+
+
+def pack(table: torch.Tensor, rows: torch.Tensor, out: torch.Tensor) -> None:
+    """Copy rows of a table into a buffer, which may lie on another device."""
+    if table.device == out.device:
+        torch.index_select(table, 0, rows, out=out)
+    else:
+        out.copy_(table.index_select(0, rows))
 
 
 def chunk_of(part: LocalPart, number: int, num_chunks: int, device: torch.device) -> Chunk:

@@ -1,7 +1,7 @@
 """Feature parallelism: for aggregation every rank has all nodes, but only some of the columns.
 
-Wan, Tao, Du, Zhao and Lin, "MixGCN: Scalable GCN Training by Mixture of Parallelism and Mixture of Accelerators", 2025
-(arXiv 2501.01951), mix the two parallelisms as here: sparse products are split by feature columns, dense ones by nodes.
+Wan et al., "MixGCN: Scalable GCN Training by Mixture of Parallelism and Mixture of Accelerators", 2025 (arXiv
+2501.01951), mix two parallelisms: here sparse products are split by feature columns and dense ones by nodes.
 Ai et al., "NeutronTP: Load-Balanced Distributed Full-Graph GNN Training with Tensor Parallelism", PVLDB 18(2), 2024,
 split alike. Before a layer's sums an all-to-all turns the rows of own nodes into all nodes' rows of own columns; each
 rank sums over the whole graph; a second all-to-all turns the sums back. The backward pass is the same with the
@@ -14,7 +14,8 @@ graph's structure, twice (for both passes).
 Columns are shared out evenly; the first ranks take one more where they do not come out even, and a rank has none where
 there are fewer columns than ranks. Not taken over are MixGCN's accelerators and its pipeline between them, and that
 NeutronTP pulls all dense work of a model before all sparse work, so that an epoch has one pair of all-to-alls per
-direction instead of one per layer: that trains another model. The first layer aggregates features fetched once.
+direction instead of one per layer: that trains another model. The first layer aggregates features that were fetched
+once, as it does in `fullgraph`.
 """
 
 from itertools import accumulate
