@@ -224,6 +224,16 @@ def test_nonsense_is_refused_and_never_a_traceback(value, key):
     assert key in may_be_empty | {"results", "figures", "experiments"}
 
 
+def test_a_model_that_a_strategy_cannot_train_is_named_with_the_experiment():
+    config = changed("strategies.fullgraph.method", "chunked")
+    config["models"]["gat"] = {"layer": "gat", "hidden": 16}
+    assert check_configuration(config, "config/mine.yaml"), "nothing trains it"
+    config["experiments"]["all"]["models"] = ["gat"]
+    said = message(config)
+    assert "models.gat.layer: found 'gat', which strategy 'chunked' cannot train; use one of: gcn, sage," in said
+    assert "(in experiments.all)" in said
+
+
 def test_the_input_is_not_changed_and_defaults_are_filled_in():
     config = copy.deepcopy(TEST)
     checked = check_configuration(config, "mine.yaml")

@@ -55,6 +55,7 @@ def test_the_packages_that_decide_what_is_measured_are_known(tmp_path, method, o
         ("fullgraph", "model.initial_residual", 0.2, ["model.initial_residual", "found 0.2", "sage", "leave it out"]),
         ("fullgraph", "model.initial_residual", 1.5, ["model.initial_residual", "1.5"]),
         ("fullgraph", "model.identity_mapping", 1, ["model.identity_mapping", "found 1", "sage", "leave it out"]),
+        ("broadcast", "model.layer", "gat", ["model.layer: found 'gat'", "'broadcast' cannot", "gcn, sage, gcnii"]),
         ("fullgraph", "ranks", 2, ["ranks", "2 ranks", "1 parts"]),
         ("fullgraph", "training.communication", "nccl", ["training.communication", "cuda"]),
         ("minibatch", "strategy.batch_size", 0, ["strategy.batch_size", "0"]),

@@ -93,6 +93,16 @@ class Communicator:
         sends = [dist.isend(send[rank], rank) for rank in others if send[rank].shape[0]]
         return Exchange([*receives, *sends], (*send, *receive))
 
+    def start_broadcast(self, rows: torch.Tensor, root: int, kind: Kind) -> "Exchange":
+        """Begin to give every rank the `root`'s rows, in place; they may not be touched before its end was waited for.
+
+        All ranks have to begin their broadcasts in the same order, with as many rows. Counted as `tree_bytes`.
+        """
+        if self.size == 1 or not rows.numel():
+            return Exchange()
+        self._sent_bytes[kind] += tree_bytes(rows.numel() * rows.element_size(), self.rank, root, self.size)
+        return Exchange([dist.broadcast(rows, root, async_op=True)], (rows,))
+
     def exchange_counts(self, send_counts: torch.Tensor) -> torch.Tensor:
         """How many rows every rank will send to this one, int64 [ranks]; sent as part of the requests."""
         counts = send_counts.to(self.device)
@@ -146,7 +156,7 @@ class Communicator:
 
 
 class Exchange:
-    """An all-to-all on its way."""
+    """An all-to-all or a broadcast on its way."""
 
     def __init__(self, works: Sequence[dist.Work] = (), tensors: Sequence[torch.Tensor] = ()) -> None:
         self._works = works
@@ -164,3 +174,13 @@ def ring_bytes(payload_bytes: int, rank: int, size: int) -> int:
     """Bytes that one rank sends in a ring all-reduce: its share of 2 (size - 1) payloads; the shares add up exactly."""
     whole, rest = divmod(2 * (size - 1) * payload_bytes, size)
     return whole + (1 if rank < rest else 0)
+
+
+def tree_bytes(payload_bytes: int, rank: int, root: int, size: int) -> int:
+    """Bytes that one rank sends in a broadcast along a binomial tree, which is Gloo's; size - 1 payloads in total.
+
+    Ranks are numbered from the root. In round i those below 2^i have the payload and send it on, each to the one that
+    is 2^i further, if there is such a rank. Whatever the algorithm, every rank but the root is handed the payload once.
+    """
+    number = (rank - root) % size
+    return payload_bytes * sum(number < 1 << i and number + (1 << i) < size for i in range(size.bit_length()))

@@ -159,6 +159,12 @@ PROFILE_OPTIONS: Fragment = {
 
 def contradictions(strategy: Options, model: Options, training: Options) -> Iterator[str]:
     """What complete options say against each other, each as `section.key: what was found, what to do`."""
+    able = STRATEGIES[strategy["method"]].constants.get("LAYERS", LAYERS)
+    if model["layer"] not in able:
+        yield (
+            f"model.layer: found {model['layer']!r}, which strategy {strategy['method']!r} cannot train; use one of: "
+            f"{', '.join(able)}"
+        )
     fanouts = strategy.get("fanouts")
     if fanouts is not None and len(fanouts) != model["num_layers"]:
         yield (
