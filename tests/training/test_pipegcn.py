@@ -13,6 +13,12 @@ from torch.nn import functional
 from training_cases import Case, Job, job_for
 
 from anatomy.partitions.store import open_partition
+from anatomy.phases import Phase
+from anatomy.traces.columns import take
+from anatomy.traces.options import ParseOptions
+from anatomy.traces.rank.annotations import PHASES, PhaseTimeline, find_phases, find_steps
+from anatomy.traces.rank.communication import find_collectives
+from anatomy.traces.reading.trace import read_trace
 from anatomy.training.communication import Communicator, Exchange, Kind
 from anatomy.training.model import Model
 from anatomy.training.operators.block import Block
@@ -156,6 +162,21 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(small, tmp_path, run_ra
     run_ranks(2, [often], be_often_interrupted)
     run_ranks(2, [never])
     assert numbers(often) == numbers(never)
+
+
+def test_a_trace_shows_exchanges_that_last_into_the_next_step(small, tmp_path, run_ranks):
+    """Those that began in one step and were waited for in the next; the profiler starts and stops between steps."""
+    job = job_for(small, tmp_path / "traced", mode="profiled", method="pipegcn", ranks=2, profile={"active": 4})
+    run_ranks(2, [job])
+    for rank in range(2):
+        events = read_trace(job.out / f"rank{rank}.json.gz", ParseOptions()).events
+        steps = find_steps(events)
+        rows = find_collectives(events, steps, PhaseTimeline(find_phases(events)))
+        exchanges = take(rows, rows["phase"] == PHASES.index(Phase.EXCHANGE))
+        assert sorted(exchanges["step"].tolist()) == sorted([*steps] * 4)  # two layers, forward and backward
+        ends = np.array([steps[step][1] for step in exchanges["step"].tolist()])
+        assert (exchanges["start_ns"] < ends).all()
+        assert (exchanges["end_ns"] > ends).all()
 
 
 class Recorder(Communicator):
