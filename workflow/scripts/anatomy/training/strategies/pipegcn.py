@@ -17,8 +17,8 @@ rank that owns a node has dropped before it sends.
 
 What an epoch has started may end within the next one, or between the two: evaluation and checkpoints wait for it. In
 timed runs ranks also meet between epochs, so what is sent then costs no epoch anything. Gloo tells the end of a message
-when it is waited for: in a trace of CPUs an exchange lasts until the next epoch takes it, however soon it came. Bytes of
-an epoch are those of exact training, the first and the last included.
+when it is waited for: in a trace of CPUs an exchange lasts until the next epoch takes it, however soon it came. Bytes
+of an epoch are those of exact training, the first and the last included.
 """
 
 from collections.abc import Mapping, Sequence
