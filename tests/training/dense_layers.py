@@ -1,6 +1,7 @@
 """Models from their formulas, on a dense adjacency matrix: what distributed training is compared with."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch.nn import functional
@@ -18,27 +19,42 @@ def adjacency(graph: Graph) -> torch.Tensor:
     return linked
 
 
-def dense_scores(layer: str, weights: Weights, linked: torch.Tensor, features: torch.Tensor, num_layers: int):
-    """The scores [nodes, classes] of a model whose weights are named as in its state."""
+def dense_scores(
+    layer: str,
+    weights: Weights,
+    linked: torch.Tensor,
+    features: torch.Tensor,
+    num_layers: int,
+    scales: Sequence[torch.Tensor] | None = None,
+) -> torch.Tensor:
+    """The scores [nodes, classes] of a model whose weights are named as in its state.
+
+    `scales` [nodes, nodes], one for each layer: what the row of a neighbour (column) is multiplied with where a node
+    (row) sums its neighbours up; a node attends to those where it is not 0. All 1 by default.
+    """
+    scales = [torch.ones_like(linked)] * num_layers if scales is None else scales
     each = [
         {name.split(".", 2)[2]: value for name, value in weights.items() if name.startswith(f"layers.{index}.")}
         for index in range(num_layers)
     ]
     if layer == "gcnii":
-        return gcnii_scores(each, linked, features)
+        return gcnii_scores(each, linked, features, scales)
     if layer == "ressage":
-        return ressage_scores(each, linked, features)
+        return ressage_scores(each, linked, features, scales)
     rows = features
-    for index, own in enumerate(each):
+    for index, (own, scale) in enumerate(zip(each, scales, strict=True)):
         last = index == num_layers - 1
-        rows = {"gcn": gcn, "sage": sage}[layer](own, linked, rows) if layer != "gat" else gat(own, linked, rows, last)
+        if layer == "gat":
+            rows = gat(own, linked * scale, rows, last)
+        else:
+            rows = {"gcn": gcn, "sage": sage}[layer](own, linked, rows, scale)
         if not last:
             rows = functional.elu(rows) if layer == "gat" else functional.relu(rows)
     return rows
 
 
-def gcn(weights: Weights, linked: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    return normalised(linked) @ rows @ weights["linear.weight"].T + weights["bias"]
+def gcn(weights: Weights, linked: torch.Tensor, rows: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return (normalised(linked) * scale) @ rows @ weights["linear.weight"].T + weights["bias"]
 
 
 def normalised(linked: torch.Tensor) -> torch.Tensor:
@@ -47,8 +63,8 @@ def normalised(linked: torch.Tensor) -> torch.Tensor:
     return scale[:, None] * (linked + torch.eye(len(linked))) * scale[None, :]
 
 
-def sage(weights: Weights, linked: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    mean = linked @ rows / linked.sum(1).clamp(min=1)[:, None]
+def sage(weights: Weights, linked: torch.Tensor, rows: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    mean = (linked * scale) @ rows / linked.sum(1).clamp(min=1)[:, None]
     return rows @ weights["own.weight"].T + weights["own.bias"] + mean @ weights["neighbours.weight"].T
 
 
@@ -65,21 +81,26 @@ def gat(weights: Weights, linked: torch.Tensor, rows: torch.Tensor, last: bool) 
     return (sum(heads) / 2 if last else torch.cat(heads, 1)) + weights["bias"]
 
 
-def gcnii_scores(each: list[Weights], linked: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+def gcnii_scores(
+    each: list[Weights], linked: torch.Tensor, features: torch.Tensor, scales: Sequence[torch.Tensor]
+) -> torch.Tensor:
     """Chen et al. (2020), Eq. 5, with alpha 0.1 and lambda 0.5."""
     initial = rows = (features @ each[0]["input.weight"].T + each[0]["input.bias"]).relu()
-    for number, weights in enumerate(each, start=1):
+    for number, (weights, scale) in enumerate(zip(each, scales, strict=True), start=1):
         beta = math.log(0.5 / number + 1)
-        support = 0.9 * normalised(linked) @ rows + 0.1 * initial
+        support = 0.9 * (normalised(linked) * scale) @ rows + 0.1 * initial
         identity = torch.eye(support.shape[1])
         rows = (support @ ((1 - beta) * identity + beta * weights["linear.weight"].T)).relu()
     return rows @ each[-1]["output.weight"].T + each[-1]["output.bias"]
 
 
-def ressage_scores(each: list[Weights], linked: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-    rows = sage(each[0], linked, features)
-    for weights in each[1:]:
-        rows = rows + sage(weights, linked, normal_and_positive(rows, weights["norm.weight"], weights["norm.bias"]))
+def ressage_scores(
+    each: list[Weights], linked: torch.Tensor, features: torch.Tensor, scales: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    rows = sage(each[0], linked, features, scales[0])
+    for weights, scale in zip(each[1:], scales[1:], strict=True):
+        entered = normal_and_positive(rows, weights["norm.weight"], weights["norm.bias"])
+        rows = rows + sage(weights, linked, entered, scale)
     rows = normal_and_positive(rows, each[-1]["output_norm.weight"], each[-1]["output_norm.bias"])
     return rows @ each[-1]["output.weight"].T + each[-1]["output.bias"]
 

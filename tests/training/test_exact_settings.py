@@ -79,7 +79,7 @@ def assert_bytes_are_predicted(job: Job) -> None:
     """Every kind of bytes for which the strategy has a closed form is sent in just that number, in every epoch."""
     metrics = job.metrics()
     epochs = pd.read_parquet(job.out / "epochs.parquet").groupby("epoch").sum(numeric_only=True)
-    for kind in ("activations", "gradients", "weights"):
+    for kind in ("features", "activations", "gradients", "weights"):
         predicted = metrics["predicted"][f"sent_{kind}_bytes_per_epoch"]
         if predicted is not None:
             assert epochs[f"sent_{kind}_bytes"].tolist() == [predicted] * len(epochs), kind

@@ -37,7 +37,7 @@ def rows_between(sender: int, receiver: int, number: int, count: int) -> torch.T
 
 
 def exchange_all(rank: int, num_ranks: int, job: Exchanges) -> None:
-    """Exchange blocking, then all of it at once with the ends waited for in reverse; profile the latter."""
+    """Exchange blocking; all of it at once; and so again with the ends waited for in reverse, which is profiled."""
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo"}
     dist.init_process_group("gloo", init_method=f"file://{job.out}/meeting", world_size=num_ranks, rank=rank)
     communicator = Communicator(rank, num_ranks)
@@ -60,6 +60,12 @@ def exchange_all(rank: int, num_ranks: int, job: Exchanges) -> None:
         communicator.exchange(*arguments(number))
     assert all(torch.equal(*pair) for pair in zip(received, wanted, strict=True))
     counted = [communicator.take_sent_bytes()["features"]]
+    received = []
+    started = [communicator.start_exchange(*arguments(number)) for number in range(len(sent))]
+    communicator.settle()
+    assert all(exchange.ended for exchange in started)
+    assert all(torch.equal(*pair) for pair in zip(received, wanted, strict=True))
+    counted.append(communicator.take_sent_bytes()["features"])
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as trace:
         received = []
         with record_function("ProfilerStep#1"), phase("exchange"):
@@ -93,7 +99,7 @@ def test_rows_arrive_are_counted_and_seen_in_the_trace(start_ranks, tmp_path):
     by_rank = {}
     for rank in range(num_ranks):
         once = int(crossing[:, rank].sum())
-        assert json.loads((tmp_path / f"counted{rank}.json").read_text()) == [once, once]
+        assert json.loads((tmp_path / f"counted{rank}.json").read_text()) == [once, once, once]
         events = read_trace(tmp_path / f"rank{rank}.json", ParseOptions()).events
         by_rank[rank] = find_collectives(events, find_steps(events), PhaseTimeline(find_phases(events)))
     rows, _ = match_collectives(by_rank, range(num_ranks))

@@ -35,6 +35,7 @@ class Communicator:
         self.size = size
         self.device = torch.device(device)
         self._sent_bytes: Counter[Kind] = Counter()
+        self._started: list[Exchange] = []
         self._hosts: dist.ProcessGroup | None = None
 
     def take_sent_bytes(self) -> dict[str, int]:
@@ -78,9 +79,18 @@ class Communicator:
         self._sent_bytes[kind] += row_bytes * (sum(send_counts) - send_counts[self.rank])
         if self.device.type == "cuda":
             work = dist.all_to_all_single(receive, send, list(receive_counts), list(send_counts), async_op=True)
-            return Exchange([work], (send, receive))
-        with collective(ALL_TO_ALL_V):
-            return self._post_messages(send.split(list(send_counts)), receive.split(list(receive_counts)))
+            exchange = Exchange([work], (send, receive))
+        else:
+            with collective(ALL_TO_ALL_V):
+                exchange = self._post_messages(send.split(list(send_counts)), receive.split(list(receive_counts)))
+        self._started = [started for started in self._started if not started.ended] + [exchange]
+        return exchange
+
+    def settle(self) -> None:
+        """Wait for the end of every exchange that this rank began."""
+        for exchange in self._started:
+            exchange.wait()
+        self._started = []
 
     def _post_messages(self, send: Sequence[torch.Tensor], receive: Sequence[torch.Tensor]) -> "Exchange":
         """Gloo's own all-to-all sends before it says that it can receive. A pair of ranks has one connection, so a rank
@@ -161,6 +171,11 @@ class Exchange:
     def __init__(self, works: Sequence[dist.Work] = (), tensors: Sequence[torch.Tensor] = ()) -> None:
         self._works = works
         self._tensors = tensors  # Gloo knows their memory only
+
+    @property
+    def ended(self) -> bool:
+        """Whether its end has been waited for."""
+        return not self._works
 
     def wait(self) -> None:
         """Return when everything has come and what was sent may be changed; a second call returns at once."""

@@ -44,7 +44,7 @@ class StepWindow:
 
     def close(self) -> None:
         """End the trace."""
-        self.profiler.stop()
+        self._stop()
         self.clocks.compare("end")
 
     @contextmanager
@@ -55,7 +55,7 @@ class StepWindow:
             self._start()
         if self._done == window.wait + window.warmup:
             if self._profiler is not None:
-                self._profiler.stop()
+                self._stop()
             self.clocks.compare("start")
             self._start()
         with record_function(f"ProfilerStep#{self._done}"):
@@ -75,6 +75,11 @@ class StepWindow:
         self._profiler = profile(activities=activities, record_shapes=True)
         self._profiler.start()
         self._communicator.wait_for_all()
+
+    def _stop(self) -> None:
+        """Stop the profiler; it dies of messages whose beginning it has seen and whose end comes later."""
+        self._communicator.settle()
+        self.profiler.stop()
 
 
 def profile_steps(strategy: Strategy, out: Path, stage: Path | None) -> None:

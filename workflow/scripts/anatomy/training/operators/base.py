@@ -19,12 +19,15 @@ class Operators(ABC):
         """Sum or mean of the source rows that each destination has an edge from; 0 where it has none.
 
         `features` float32 [sources, width], or [sources, heads, width] with `weights` float32 [edges, heads], by which
-        each edge's row is multiplied first. Returns [destinations, ...]. Differentiable in features and weights.
+        each edge's row is multiplied first. A block's scale multiplies the rows of its sources too, and then a mean is
+        over all in-neighbours of a destination. Returns [destinations, ...]. Differentiable in features and weights.
         """
+        if block.scale is not None:
+            features = features * block.scale.view(-1, *[1] * (features.dim() - 1))
         total = self.weighted_sum(block, features, weights)
         if reduce == "sum":
             return total
-        counts = block.counts.clamp(min=1).to(total.dtype)
+        counts = block.represented.clamp(min=1).to(total.dtype)
         return total / counts.view(-1, *[1] * (total.dim() - 1))
 
     @abstractmethod

@@ -13,6 +13,8 @@ class Block:
 
     `indptr` int64 [destinations + 1]; `indices` int64 [edges], the source row of each edge, grouped by destination;
     `degrees` float32 [sources], in-neighbours of each source in the whole graph (not in the block).
+    `scale` float32 [sources]: where sources were drawn at random and the others left out, how many each stands for; its
+    row is multiplied by that in sums and means. None: sums are of the rows as they are.
     `structures` is where a backend keeps what it builds from the block.
     """
 
@@ -20,6 +22,7 @@ class Block:
     indices: torch.Tensor
     num_sources: int
     degrees: torch.Tensor
+    scale: torch.Tensor | None = None
     structures: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -35,6 +38,12 @@ class Block:
         """Edges of each destination in the block, int64 [destinations]."""
         return self.indptr[1:] - self.indptr[:-1]
 
+    @property
+    def represented(self) -> torch.Tensor:
+        """How many in-neighbours a destination's sum stands for: all that it has where sources are scaled, else those
+        of its edges in the block. [destinations]."""
+        return self.counts if self.scale is None else self.degrees[: self.num_destinations]
+
     @cached_property
     def edge_destinations(self) -> torch.Tensor:
         """The destination of each edge, int64 [edges]."""
@@ -42,7 +51,10 @@ class Block:
 
     @cached_property
     def with_self_edges(self) -> "Block":
-        """The same block in which every destination aggregates itself too, as its first edge."""
+        """The same block in which every destination aggregates itself too, as its first edge.
+
+        Without a scale: who wants these edges weighs them, with weights that sum to 1 over those that are there.
+        """
         own = torch.arange(self.num_destinations, device=self.indptr.device)
         indptr = self.indptr + torch.arange(self.num_destinations + 1, device=self.indptr.device)
         indices = torch.empty(self.num_edges + self.num_destinations, dtype=torch.int64, device=self.indptr.device)
@@ -63,4 +75,5 @@ class Block:
         if self.indptr.device == device:
             return self
         move = [tensor.to(device, non_blocking=True) for tensor in (self.indptr, self.indices, self.degrees)]
-        return Block(move[0], move[1], self.num_sources, move[2])
+        scale = None if self.scale is None else self.scale.to(device, non_blocking=True)
+        return Block(move[0], move[1], self.num_sources, move[2], scale)

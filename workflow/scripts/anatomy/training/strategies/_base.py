@@ -62,6 +62,7 @@ class PredictedBytes:
     sent_activations_bytes_per_epoch: int | None = None
     sent_gradients_bytes_per_epoch: int | None = None
     sent_weights_bytes_per_epoch: int | None = None
+    sent_features_bytes_per_epoch: int | None = None
     sent_features_bytes_once: int | None = None
 
 
