@@ -19,6 +19,8 @@ from anatomy.training.specification import read_specification
 LAYERS = {"gcn": gcn, "sage": sage}
 RANKS = 4
 THIRD = 1 / 3
+DECAY = 0.05
+"""Adam alone would not see whether gradients are scaled as the weights are."""
 MIXING = {
     "ring": np.array(
         [[THIRD, THIRD, 0, THIRD], [THIRD, THIRD, THIRD, 0], [0, THIRD, THIRD, THIRD], [THIRD, 0, THIRD, THIRD]]
@@ -41,7 +43,7 @@ def simulate(case: Case, job: Job) -> tuple[list[float], list[dict[str, torch.Te
     owners = torch.from_numpy(np.load(job.partition / "assignment.npy").astype(np.int64))
     initial = Model(specification.model, graph.num_features, graph.num_classes, specification.seed).state_dict()
     models = [{name: value.clone().requires_grad_() for name, value in initial.items()} for _ in range(RANKS)]
-    optimizers = [torch.optim.Adam(model.values(), lr=0.01) for model in models]
+    optimizers = [torch.optim.Adam(model.values(), lr=0.01, weight_decay=DECAY) for model in models]
     losses = []
     for _ in range(specification.strategy["epochs"]):
         rows = features
@@ -84,7 +86,7 @@ def jobs(small, run_ranks, tmp_path_factory) -> dict[tuple[str, str], Job]:
             layer=layer,
             ranks=RANKS,
             strategy={"epochs": 6, "topology": topology},
-            training={"evaluate_every": 2},
+            training={"evaluate_every": 2, "weight_decay": DECAY},
         )
         for topology in MIXING
         for layer in LAYERS
