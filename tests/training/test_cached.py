@@ -32,7 +32,6 @@ SETTINGS = {
 class Simulation:
     """What consumers keep, `[place][consumer]` float32 [nodes, width], and how many rows were sent by place."""
 
-    assignment: np.ndarray
     halo: dict[int, set[int]]
     epsilon: float
     quantised: bool
@@ -87,7 +86,7 @@ def simulate(case: Case, job: Job) -> tuple[list[float], dict[str, torch.Tensor]
     for node, neighbour in linked.nonzero().tolist():
         if assignment[node] != assignment[neighbour]:
             halo[int(assignment[node])].add(neighbour)
-    simulation = Simulation(assignment, halo, options["epsilon"], options["quantise"] == "int8")
+    simulation = Simulation(halo, options["epsilon"], options["quantise"] == "int8")
     model = Model(specification.model, graph.num_features, graph.num_classes, specification.seed)
     weights = {name: value.clone().requires_grad_() for name, value in model.state_dict().items()}
     optimizer = torch.optim.Adam(weights.values(), lr=0.01)
