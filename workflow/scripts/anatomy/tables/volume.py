@@ -25,8 +25,9 @@ COLUMNS = RUN_COLUMNS | {
     "kind": Column(
         "string",
         "",
-        "what is sent: features of remote nodes, requests for them, activations of the halo, gradients of those "
-        "activations, weights (gradient synchronisation, counted as a ring all-reduce)",
+        "what is sent: features of remote nodes, requests (for them, or bits that say which rows of the halo follow), "
+        "activations of the halo, gradients of those activations, weights (gradient synchronisation: an all-reduce, "
+        "counted as a ring's, or what ranks send their neighbours)",
     ),
     "measured_bytes_per_epoch": Column(
         "Float64",

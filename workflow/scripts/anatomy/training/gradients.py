@@ -1,4 +1,7 @@
-"""Weight-gradient synchronisation: one all-reduce per step that carries gradients, loss and number of seed nodes."""
+"""Weight-gradient synchronisation: one all-reduce per step that carries gradients, loss and number of seed nodes.
+
+Another way of it is a subclass that combines otherwise (`synchronise`); a strategy puts it in its context's place.
+"""
 
 import torch
 
@@ -20,8 +23,9 @@ class GradientSynchroniser:
     """
 
     def __init__(self, parameters: FlatParameters, communicator: Communicator) -> None:
-        self._communicator = communicator
-        self._bucket, self._gradients = parameters.bucket, parameters.gradients
+        self.communicator = communicator
+        self.parameters = parameters
+        self._bucket = parameters.bucket
         self._loss, self._count = self._bucket[-2:-1], self._bucket[-1:]
 
     def backward(self, loss_sum: torch.Tensor | None, num_seed_nodes: int) -> None:
@@ -37,13 +41,17 @@ class GradientSynchroniser:
     def synchronise(self) -> tuple[float, int]:
         """Combine all ranks' gradients; returns the summed loss and the number of seed nodes of all ranks."""
         with phase(Phase.SYNC):
-            if self._bucket.device == self._communicator.device:
-                self._communicator.sum(self._bucket, Kind.WEIGHTS)
+            if self._bucket.device == self.communicator.device:
+                self.communicator.sum(self._bucket, Kind.WEIGHTS)
             else:
-                staged = self._bucket.to(self._communicator.device)
-                self._communicator.sum(staged, Kind.WEIGHTS)
+                staged = self._bucket.to(self.communicator.device)
+                self.communicator.sum(staged, Kind.WEIGHTS)
                 self._bucket.copy_(staged)
-            loss_sum, count = self._loss.item(), int(self._count.item())
+            loss_sum, count = self.loss_and_count()
             if count:
-                self._gradients.div_(count)
+                self.parameters.gradients.div_(count)
         return loss_sum, count
+
+    def loss_and_count(self) -> tuple[float, int]:
+        """Summed loss and number of seed nodes as they stand in the bucket: this rank's, until they are combined."""
+        return self._loss.item(), int(self._count.item())

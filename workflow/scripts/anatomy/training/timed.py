@@ -111,6 +111,7 @@ def _train(strategy: Strategy, epoch: int, record: bool) -> Row:
         "loss": result.loss,
         **{f"sent_{kind}_bytes": None if kind in strategy.uncounted else count for kind, count in sent.items()},
         "remote_nodes": result.remote_nodes,
+        "sent_fraction": result.sent_fraction,
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 

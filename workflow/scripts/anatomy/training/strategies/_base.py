@@ -47,12 +47,18 @@ class Context:
 
 @dataclass
 class EpochResult:
-    """`train_nodes`: this rank's seed nodes; `loss`: mean over those of all ranks; `remote_nodes`: rows fetched."""
+    """What one rank reports of an epoch.
+
+    `train_nodes`: this rank's seed nodes; `loss`: mean over those of all ranks; `remote_nodes`: rows fetched;
+    `sent_fraction`: of the rows that an exact exchange would have sent, forward and backward, how many this rank sent;
+    None where a strategy does not choose, or nothing is to be sent.
+    """
 
     steps: int
     train_nodes: int
     loss: float
     remote_nodes: int = 0
+    sent_fraction: float | None = None
 
 
 @dataclass(frozen=True)

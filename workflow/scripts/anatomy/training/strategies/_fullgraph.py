@@ -62,8 +62,12 @@ class FullGraphStrategy(Base):
                 rows, carried = self.run_layer(index, rows, carried)
             with phase(Phase.LOSS):
                 loss = functional.cross_entropy(rows[self._training_rows], self._labels, reduction="sum")
-            loss_sum, count = context.update(loss, num_seed_nodes)
-        return EpochResult(1, num_seed_nodes, loss_sum / count)
+            summed = context.update(loss, num_seed_nodes)
+        return EpochResult(1, num_seed_nodes, self.mean_loss(*summed))
+
+    def mean_loss(self, loss_sum: float, count: int) -> float:
+        """Mean loss over the seed nodes of all ranks, from what `Context.update` returned."""
+        return loss_sum / count
 
     def evaluate(self) -> dict[str, float | None]:
         return self._evaluator.accuracies(self.features[: self.part.num_own], self.features)
