@@ -162,3 +162,22 @@ def test_a_blocking_exchange_is_exposed_communication(examined, two_ranks):
     sums = examined(trace).sums
     spent = {name: int(sums["ns"][sums["category"] == place].sum()) for place, name in enumerate(CATEGORIES)}
     assert spent == dict.fromkeys(CATEGORIES, 0) | {"compute": 300_000, "communication": 500_000, "other": 200_000}
+
+
+def test_what_is_in_flight_is_exposed_only_while_somebody_waits_for_it(examined, two_ranks):
+    """1,000 us in all: 10 for posting and 100 for waiting are exposed; 300 in an operator and 590 between are not."""
+    trace = two_ranks[0]
+    trace.phase("exchange", 1000, 1010)
+    exchange(trace, 1000, 1010)
+    message(trace, "recv", 1, 1002, 2000, rows=2)
+    trace.op("aten::mm", 1200, 1500)
+    trace.phase("exchange", 1900, 2000)
+    trace.event("user_annotation", "wait:collective", 1900, 2000)
+    record = examined(trace)
+    sums = record.sums
+    spent = {name: int(sums["ns"][sums["category"] == place].sum()) for place, name in enumerate(CATEGORIES)}
+    assert spent == dict.fromkeys(CATEGORIES, 0) | {"compute": 300_000, "communication": 110_000, "other": 590_000}
+    pieces = record.communicating
+    lengths = pieces["end_ns"] - pieces["start_ns"]
+    assert lengths[pieces["overlapped"]].sum() == 890_000
+    assert lengths[~pieces["overlapped"]].sum() == 110_000

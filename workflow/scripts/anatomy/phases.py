@@ -8,6 +8,10 @@ ANNOTATION_PREFIX = "phase:"
 COLLECTIVE_PREFIX = "collective:"
 """The messages that a rank posts within an annotation with this prefix are one collective, of the kind that follows."""
 
+WAIT_ANNOTATION = "wait:collective"
+"""Within an annotation of this name a rank waits for such collectives. In a trace that has any, it waits nowhere else:
+what is in flight meanwhile is hidden, whatever the rank does."""
+
 
 class Phase(StrEnum):
     """Phases of training, in the order in which a step goes through them."""

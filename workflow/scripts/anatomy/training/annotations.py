@@ -2,7 +2,7 @@
 
 from torch.profiler import record_function
 
-from anatomy.phases import ANNOTATION_PREFIX, COLLECTIVE_PREFIX, Phase
+from anatomy.phases import ANNOTATION_PREFIX, COLLECTIVE_PREFIX, WAIT_ANNOTATION, Phase
 
 
 def phase(name: Phase) -> record_function:
@@ -13,3 +13,8 @@ def phase(name: Phase) -> record_function:
 def collective(kind: str) -> record_function:
     """A context whose messages, sent and received, are one collective of that kind; they may end after it."""
     return record_function(COLLECTIVE_PREFIX + kind)
+
+
+def waiting() -> record_function:
+    """A context in which the rank waits for the end of collectives that it began before."""
+    return record_function(WAIT_ANNOTATION)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from anatomy.training.annotations import collective
+from anatomy.training.annotations import collective, waiting
 
 ALL_TO_ALL_V = "all_to_all_v"
 """What a trace calls an exchange of messages of any size between all ranks."""
@@ -180,8 +180,10 @@ class Exchange:
     def wait(self) -> None:
         """Return when everything has come and what was sent may be changed; a second call returns at once."""
         works, self._works = self._works, ()
-        for work in works:
-            work.wait()
+        if works:
+            with waiting():
+                for work in works:
+                    work.wait()
         self._tensors = ()
 
 

@@ -9,7 +9,7 @@ from anatomy.traces.columns import Columns
 from anatomy.traces.intervals import CHUNK, EMPTY, innermost, separate, spans_of, union
 from anatomy.traces.naming import is_transfer
 from anatomy.traces.rank.annotations import NO_PHASE, PHASES, PhaseTimeline, training_threads
-from anatomy.traces.rank.communication import is_call, is_work
+from anatomy.traces.rank.communication import is_call, is_work, may_block
 from anatomy.traces.reading.events import Events, Kind
 
 COMMUNICATION_PHASES = [PHASES.index(phase) for phase in (Phase.FETCH, Phase.EXCHANGE, Phase.SYNC)]
@@ -21,7 +21,8 @@ class Activity:
 
     Phases are int8 [n], indices into `PHASES`: of what was launched from several phases, that of what started last.
     `gpu` says whether the rank's work runs on a GPU. Without one, the phase of a computation is not in
-    `compute_phases`, which are `NO_PHASE`, but in the phase timeline; copies are then computations.
+    `compute_phases`, which are `NO_PHASE`, but in the phase timeline; copies are then computations. `blocking` is when
+    communication may have kept it waiting; with a GPU that is all the time.
     """
 
     gpu: bool
@@ -31,6 +32,7 @@ class Activity:
     communication_phases: np.ndarray
     copies: np.ndarray
     copy_phases: np.ndarray
+    blocking: np.ndarray
 
 
 def find_activity(events: Events, blocking: np.ndarray, timeline: PhaseTimeline, gpu: bool) -> Activity:
@@ -44,15 +46,18 @@ def find_activity(events: Events, blocking: np.ndarray, timeline: PhaseTimeline,
         computing = np.flatnonzero(events.on_gpu & ~work & ~copies)
         # What the CPU spends on launching NCCL is not communication of the GPU.
         communicating, copying = np.flatnonzero(work), np.flatnonzero(copies)
+        blocking = communicating
     else:
         called = is_call(events) & np.isin(events.thread, training_threads(events))
         computing = computing_operators(events, blocking)
         communicating, copying = np.flatnonzero(work | called), computing[:0]
+        blocking = np.flatnonzero(may_block(events) | called)
     return Activity(
         gpu,
         *_pieces(events, computing, timeline if gpu else None),
         *_pieces(events, communicating, timeline),
         *_pieces(events, copying, timeline),
+        union(spans_of(events.start_ns[blocking], events.end_ns[blocking])),
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from anatomy.phases import COLLECTIVE_PREFIX
+from anatomy.phases import COLLECTIVE_PREFIX, WAIT_ANNOTATION
 from anatomy.traces.columns import Columns
 from anatomy.traces.intervals import index_at, innermost, spans_of
 from anatomy.traces.naming import collective_kind, is_communication
@@ -32,6 +32,8 @@ WORK_PREFIXES = ("gloo:", "mpi:", COLLECTIVE_PREFIX)
 """On the CPU, the annotation of what a backend does, from its start to its end: for collectives that of a worker
 thread, for messages from their posting until somebody has waited for them. `c10d::…` on the training thread is only the
 call that hands over the work; nothing records how long the thread then waits."""
+
+MESSAGE_PREFIXES = ("gloo:send", "gloo:recv")
 
 CALLS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     (Kind.OP, ("record_param_comms",)),
@@ -84,6 +86,18 @@ def is_work(events: Events) -> np.ndarray:
 def is_call(events: Events) -> np.ndarray:
     """Which events are operators that start communication (`c10d::allreduce_`), bool [n]."""
     return (events.kind == Kind.OP) & events.by_name(is_communication)
+
+
+def may_block(events: Events) -> np.ndarray:
+    """During which events the rank may be waiting for communication on the CPU, bool [n].
+
+    That is all work; but in traces that say when messages are waited for, these are in flight without blocking anybody.
+    """
+    waits = (events.kind == Kind.ANNOTATION) & events.by_name(lambda name: name == WAIT_ANNOTATION)
+    result = is_work(events)
+    if waits.any():
+        result &= ~events.starting_with(*MESSAGE_PREFIXES)
+    return result | waits
 
 
 def find_collectives(events: Events, steps: Steps, timeline: PhaseTimeline) -> Columns:

@@ -10,15 +10,16 @@ where the rank has a GPU
   4. the GPU is idle: preparation where the CPU is in a phase of preparation, for which the GPU waits; else idle.
 
 where it has none
-  1. communication is in flight, and no training thread is within an operator of its own: exposed communication. An
-     operator that itself communicates, such as the backward pass of a halo exchange, blocks and is not computing;
+  1. communication is in flight that the rank may be waiting for, and no training thread is within an operator of its
+     own: exposed communication. An operator that itself communicates, such as the backward pass of a halo exchange,
+     blocks and is not computing;
   2. the innermost phase decides (see below), but in `exchange`, in `sync` and outside of every phase only operators are
      compute, and the rest is other. Nothing shows that a CPU is idle, so idle is 0.
 
 by phase
   `sample`, `fetch`, `gather` and `copy` are preparation; `evaluate` is other; all else is compute.
 
-Communication while something is computed is overlapped.
+Communication while anything else is done is overlapped.
 """
 
 import numpy as np
@@ -66,7 +67,9 @@ def decompose(steps: Steps, activity: Activity, timeline: PhaseTimeline) -> Colu
     step cover it without gap or overlap.
     """
     windows = windows_of(steps)
-    bounds = bounds_of(windows, activity.compute, activity.communication, activity.copies, timeline.pieces)
+    bounds = bounds_of(
+        windows, activity.compute, activity.communication, activity.copies, timeline.pieces, activity.blocking
+    )
     bounds = bounds[np.searchsorted(bounds, windows[0, 0]) : np.searchsorted(bounds, windows[-1, 1]) + 1]
     parts = [
         _decide(bounds[first : first + DECIDED_AT_ONCE + 1], windows, activity, timeline)
@@ -134,9 +137,9 @@ def _decide_cpu(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Category and phase of each piece of a rank without a GPU, int8 [k]."""
     phase = timeline.at(left).astype(np.int8)
-    computing = covers(activity.compute, left)
+    computing, blocking = covers(activity.compute, left), covers(activity.blocking, left)
     category = np.where(OPERATORS_ONLY[phase] & ~computing, np.int8(OTHER), PHASE_CATEGORY[phase])
-    category[(communication != NOT_COMMUNICATING) & ~computing] = COMMUNICATION
+    category[(communication != NOT_COMMUNICATING) & ~computing & blocking] = COMMUNICATION
     return category, phase
 
 
