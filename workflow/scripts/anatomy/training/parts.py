@@ -47,13 +47,11 @@ def local_part(graph: Graph, partition: Partition, rank: int) -> LocalPart:
     row_of = np.full(graph.num_nodes, -1, np.int64)
     row_of[everything] = np.arange(len(everything))
 
-    starts, counts = graph.indptr[nodes], graph.indptr[nodes + 1] - graph.indptr[nodes]
-    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    positions = np.repeat(starts - indptr[:-1], counts) + np.arange(indptr[-1])
+    indptr, neighbours = in_neighbours(graph, nodes)
     degrees = (graph.indptr[everything + 1] - graph.indptr[everything]).astype(np.float32)
     block = Block(
         torch.from_numpy(indptr),
-        torch.from_numpy(row_of[graph.indices[positions]]),
+        torch.from_numpy(row_of[neighbours]),
         len(everything),
         torch.from_numpy(degrees),
     )
@@ -65,6 +63,20 @@ def local_part(graph: Graph, partition: Partition, rank: int) -> LocalPart:
         send_counts=[len(part) for part in sent],
         receive_counts=[len(part) for part in received],
     )
+
+
+def whole_graph(graph: Graph) -> Block:
+    """The block from all nodes to all nodes, its structure mapped."""
+    degrees = torch.from_numpy(np.diff(graph.indptr).astype(np.float32))
+    return Block(mapped_tensor(graph.indptr), mapped_tensor(graph.indices), graph.num_nodes, degrees)
+
+
+def in_neighbours(graph: Graph, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All in-neighbours of some nodes: where each node's begin, int64 [nodes + 1], and their ids, int64 [edges]."""
+    starts, counts = graph.indptr[nodes], graph.indptr[nodes + 1] - graph.indptr[nodes]
+    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    positions = np.repeat(starts - indptr[:-1], counts) + np.arange(indptr[-1])
+    return indptr, graph.indices[positions]
 
 
 def mapped_tensor(array: np.ndarray) -> torch.Tensor:
