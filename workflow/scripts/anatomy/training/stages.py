@@ -97,8 +97,9 @@ class Outbox:
     def flush(self) -> None:
         """Return when everything has been sent."""
         with phase(Phase.EXCHANGE):
-            while self._pending:
-                self._pending.pop().wait()
+            for message in self._pending:
+                message.wait()
+            self._pending.clear()
 
 
 class Inbox:

@@ -3,24 +3,26 @@
 Zhang, Zhu and Li, "Decouple Graph Neural Networks: Train Multiple Simple GNNs Simultaneously Instead of One", IEEE
 TPAMI 2024 (arXiv 2304.10126): a module learns to classify from what it puts out, by a linear classifier of its own
 (forward training), and to put out what the module after it would rather have (backward training). That module, whose
-input is X, learns a square matrix U, which is the identity at first, to lower its loss on X U with its weights fixed;
-the rows of X U are what it expects. A module's loss is
+input is X, learns a square matrix U, at first the identity, by which its loss on X U is lower; the rows of X U are what
+it expects. A module's loss is
 
     mean cross-entropy over training nodes + `feedback` · mean over nodes of |output row - expected row|².
 
-There modules take turns; in the authors' code each trains for many iterations on one input. Here all of them train at
-the same time, as in the asynchronous form of decoupled greedy learning (Belilovsky, Eickenberg and Oyallon, "Decoupled
-Greedy Learning of CNNs", ICML 2020) with a buffer of one entry: in an epoch, each module takes one step on what the one
-before put out in the last epoch, and towards what the one after expected then; then it takes `backward_steps` steps of
-Adam from the identity for its own U. Nobody waits within an epoch for another's result of that epoch. Before the first
-epoch, outputs of untrained modules are passed on, and nothing is expected yet. With `feedback` 0, U is not learned and
-nothing goes back: greedy learning alone, as for GNNs in Wang, Tang, Sun and Wolf, "Decoupled Greedy Learning of Graph
-Neural Networks" (OPT 2020).
+There modules of one layer take turns, and in the authors' code each trains for many iterations before the next. Here
+modules have any number of layers, of any kind, and all train at the same time, as in the asynchronous form of decoupled
+greedy learning (Belilovsky, Eickenberg and Oyallon, "Decoupled Greedy Learning of CNNs", ICML 2020) with a buffer of
+one entry. In an epoch, each module takes one step of Adam on what the module before put out in the last epoch and
+towards what the module after expected in the last epoch; then it takes `backward_steps` of Adam for a U that is the
+identity again. What an epoch brings is waited for at its end. Before the first epoch, untrained modules pass on what
+they make of their input, and nothing is expected. With `feedback` 0 nothing goes back: greedy learning alone, as for
+GNNs in Wang, Tang, Sun and Wolf, "Decoupled Greedy Learning of Graph Neural Networks" (OPT 2020).
 
-The authors' code keeps one of the two terms of the loss for the modules with classifiers, and both for the others; both
-are kept here. A module has any number of layers, of any kind. The last module's output are the model's scores, and its
-loss is the one reported; classifiers of the others are no part of the model. With one module in all, every rank
-trains it on its part, which is full-graph training. Weights are gathered before an evaluation and counted there.
+Other differences from the authors' code: there a module's weights learn along with U, here they are fixed meanwhile;
+there a hidden module with a classifier leaves the cross-entropy out once something is expected of it, here no module
+does; and distances are over all nodes here. The last module's output are the model's scores, and its loss is the one
+reported; the classifiers of the others are no part of the model. With one module in all, every rank trains it on its
+part, which is full-graph training. Weights are gathered before an evaluation and counted there; the reported loss is
+counted as weights.
 """
 
 from collections.abc import Mapping
@@ -168,9 +170,10 @@ class _Module:
         expects = has_feedback and not self.stage.first
         if not self.stage.first:
             self._inputs.expect([self._all])
-        if has_feedback and not self.stage.last:
-            self._expectations_of_next.expect([self._all])
         loss = self._step()
+        if has_feedback and not self.stage.last:
+            # After the output was sent: NCCL carries the messages of a pair of ranks in the order of the calls.
+            self._expectations_of_next.expect([self._all])
         if expects:
             self._expectations.post(self._all, [self._find_expectation()])
         if not self.stage.last:
