@@ -15,9 +15,10 @@ from interruptions import be_often_interrupted, numbers
 from interruptions import settings as interrupted_settings
 from test_exact_settings import TOLERANCE, WEIGHT_TOLERANCE, assert_bytes_are_predicted
 from torch.nn import functional
-from training_cases import Case, Job, job_for, specification
+from training_cases import Case, Job, job_for, specification, write_small_graph
 
 from anatomy.errors import StudyError
+from anatomy.graphs.store import open_graph
 from anatomy.traces.parsing import parse_traces
 from anatomy.training.chunks import cut_into_chunks
 from anatomy.training.model import Model
@@ -71,10 +72,9 @@ def train_in_chunks(case: Case, job: Job) -> tuple[list[float], dict[str, torch.
     dense = Dense(spec.model.layer, weights, adjacency(graph), features, num_layers)
     optimizer = torch.optim.Adam(weights.values(), lr=0.01)
     num_chunks = options["chunks"] or 4 * spec.ranks
-    assignment = np.load(job.partition / "assignment.npy")
-    by_part = sorted(range(graph.num_nodes), key=lambda node: (assignment[node], node))
+    order, _ = cut_into_chunks(graph, np.load(job.partition / "assignment.npy"), num_chunks)
     chunks = [
-        by_part[number * graph.num_nodes // num_chunks : (number + 1) * graph.num_nodes // num_chunks]
+        order[number * graph.num_nodes // num_chunks : (number + 1) * graph.num_nodes // num_chunks]
         for number in range(num_chunks)
     ]
     widths = [spec.model.hidden] * (num_layers - 1) + [graph.num_classes]
@@ -83,7 +83,7 @@ def train_in_chunks(case: Case, job: Job) -> tuple[list[float], dict[str, torch.
     for epoch in range(options["epochs"]):
         outputs = list(history)
         for number in torch.randperm(num_chunks, generator=generator_for(spec.seed, 0, epoch)).tolist():
-            nodes = torch.tensor(chunks[number], dtype=torch.int64)
+            nodes = torch.from_numpy(chunks[number])
             inside = torch.zeros(graph.num_nodes, 1, dtype=torch.bool)
             inside[nodes] = True
             for index in range(num_layers):
@@ -191,6 +191,20 @@ def test_chunks_hold_every_node_once_with_all_its_in_neighbours(small, num_chunk
             edges = slice(chunk.block.indptr[row], chunk.block.indptr[row + 1])
             expected = graph.indices[graph.indptr[node] : graph.indptr[node + 1]]
             assert sources[chunk.block.indices[edges].numpy()].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("num_chunks", [2, 7])
+def test_few_edges_leave_chunks_that_do_not_have_to(tmp_path, num_chunks):
+    """A ring whose nodes are numbered at random. In an order by nearness, neighbours are at most 2 places apart."""
+    rng = np.random.default_rng(3)
+    ring = rng.permutation(60)
+    linked = np.zeros((60, 60), dtype=bool)
+    linked[ring, np.roll(ring, 1)] = linked[np.roll(ring, 1), ring] = True
+    write_small_graph(tmp_path / "ring", linked, np.zeros(60, np.int8), rng)
+    _, chunks = cut_into_chunks(open_graph(tmp_path / "ring"), np.zeros(60, np.int32), num_chunks)
+    crossing = sum((chunk.block.indices >= chunk.num_nodes).sum().item() for chunk in chunks)
+    # Places i < cut <= j with j - i <= 2 are 3 pairs, each an edge in both directions.
+    assert 0 < crossing <= (num_chunks - 1) * 3 * 2
 
 
 @given(some.integers(1, 64).flatmap(lambda layers: some.tuples(some.just(layers), some.integers(1, layers))))

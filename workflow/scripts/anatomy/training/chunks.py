@@ -4,7 +4,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+import scipy.sparse
 import torch
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from anatomy.graphs.store import Graph
 from anatomy.phases import Phase
@@ -48,11 +50,13 @@ class Chunk:
 def cut_into_chunks(graph: Graph, assignment: np.ndarray, num_chunks: int) -> tuple[np.ndarray, list[Chunk]]:
     """The nodes' ids in the order of the tables' rows, int64 [nodes], and the chunks.
 
-    Nodes are in order of their parts, then of their ids, and this order is cut into chunks whose sizes differ by 1 at
-    most. So with a multiple of as many chunks as parts of one size, each chunk is a piece of one part. Where there are
-    more chunks than nodes, some are empty.
+    Parts come one after the other, each in an order that puts neighbours near to each other, and all this is cut into
+    chunks whose sizes differ by 1 at most. So few edges leave a chunk that do not have to, and with parts of one size
+    and a multiple of as many chunks, each chunk is a piece of one part. Where there are more chunks than nodes, some
+    are empty.
     """
-    order = np.argsort(assignment, kind="stable").astype(np.int64)
+    parts = [np.flatnonzero(assignment == part) for part in np.unique(assignment)]
+    order = np.concatenate([nodes[_near_order(graph, nodes)] for nodes in parts])
     row_of = np.empty_like(order)
     row_of[order] = np.arange(len(order))
     bounds = np.arange(num_chunks + 1) * len(order) // num_chunks
@@ -71,6 +75,17 @@ def cut_into_chunks(graph: Graph, assignment: np.ndarray, num_chunks: int) -> tu
         owners = np.searchsorted(bounds, others, side="right") - 1
         chunks.append(Chunk(slice(start, stop), block, torch.from_numpy(sources), torch.from_numpy(owners)))
     return order, chunks
+
+
+def _near_order(graph: Graph, nodes: np.ndarray) -> np.ndarray:
+    """An order of sorted nodes by the edges between them: reverse Cuthill-McKee (George, 1971), int [nodes]."""
+    indptr, neighbours = in_neighbours(graph, nodes)
+    columns = np.searchsorted(nodes, neighbours).clip(max=len(nodes) - 1)
+    inside = nodes[columns] == neighbours
+    starts = np.concatenate([[0], np.cumsum(inside)])[indptr]
+    shape = (len(nodes), len(nodes))
+    matrix = scipy.sparse.csr_array((np.ones(starts[-1], np.int8), columns[inside], starts), shape=shape)
+    return reverse_cuthill_mckee(matrix, symmetric_mode=False)
 
 
 class ChunkedLayer:

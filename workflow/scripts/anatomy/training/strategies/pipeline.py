@@ -10,7 +10,7 @@ chunks go in reverse. Weight gradients add up over all chunks, and one update en
 per node, stage and direction, whatever the edge cut, and no weight gradient.
 
 Chosen here: history is what the epochs 0, `refresh_every`, 2 `refresh_every`, … have put out, and zeros before;
-chunks are pieces of the partition's parts in the order of the parts (`chunks.cut_into_chunks`). All chunks go forward
+chunks are pieces of the partition's parts, by nearness in the graph (`chunks.cut_into_chunks`). All chunks go forward
 before the first goes back, as one update per epoch and the reversed order make it necessary. Weights are gathered
 before an evaluation and counted there; the loss, which the last stage knows, is shared in every epoch and counted as
 weights.
