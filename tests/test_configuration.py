@@ -198,6 +198,17 @@ def test_bad_input(path, value, key, found, remedy):
     assert remedy in line
 
 
+def test_ranks_that_own_layers_are_no_more_than_these():
+    config = changed("strategies.fullgraph.method", "pipeline")
+    check_configuration(config, "config/mine.yaml")  # 2 ranks, 2 layers
+    config["experiments"]["all"]["ranks"] = [1, 2, 3]
+    text = message(config)
+    assert "models.sage.num_layers: found 2 layers for 3 ranks" in text
+    assert "at least 3 layers, or fewer ranks (in experiments.all)" in text
+    config["strategies"]["fullgraph"] |= {"method": "decoupled", "modules": 1}
+    check_configuration(config, "config/mine.yaml")
+
+
 def test_all_mistakes_come_at_once():
     config = changed("strategies.minibatch.batch_size", 0)
     config["models"]["sage"]["hiden"] = 3

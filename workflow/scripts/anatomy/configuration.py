@@ -9,7 +9,7 @@ import copy
 import json
 import re
 from collections.abc import Iterator, Mapping
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,14 @@ from anatomy.traces.naming import Category
 from anatomy.traces.options import OPTIONS as PARSING_OPTIONS
 from anatomy.traces.options import SOURCE_OPTIONS, ParseOptions
 from anatomy.traces.reading.discovery import find_trace_files
-from anatomy.training.options import MODEL_OPTIONS, PROFILE_OPTIONS, STRATEGIES, TRAINING_OPTIONS, contradictions
+from anatomy.training.options import (
+    MODEL_OPTIONS,
+    PROFILE_OPTIONS,
+    STRATEGIES,
+    TRAINING_OPTIONS,
+    contradictions,
+    rank_contradictions,
+)
 
 OUTLINE = Path(__file__).parents[3] / "config" / "schemas" / "study.json"
 ROOT_PARTITIONER = "single"
@@ -197,8 +204,10 @@ def _experiment_mismatches(config: Options, place: str, experiment: Options) -> 
             yield f"{place}.points: {no_such(point['graph'], config['graphs'])}"
     for strategy, model in product(experiment["strategies"], experiment["models"]):
         if strategy in config["strategies"] and model in config["models"]:
-            options = config["strategies"][strategy], config["models"][model], config["training"]
-            for problem in contradictions(*options):
+            method, layers = config["strategies"][strategy], config["models"][model]
+            most_ranks = max((ranks for _, ranks in points_of(experiment)), default=1)
+            problems = contradictions(method, layers, config["training"])
+            for problem in chain(problems, rank_contradictions(method, layers, most_ranks)):
                 problem = problem.replace("strategy.", f"strategies.{strategy}.", 1)
                 yield problem.replace("model.", f"models.{model}.", 1) + f" (in {place})"
 

@@ -113,6 +113,18 @@ class Communicator:
         self._sent_bytes[kind] += tree_bytes(rows.numel() * rows.element_size(), self.rank, root, self.size)
         return Exchange([dist.broadcast(rows, root, async_op=True)], (rows,))
 
+    def start_send(self, rows: torch.Tensor, to: int, kind: Kind) -> "Exchange":
+        """Begin to send rows to one other rank; they may not be changed before the end has been waited for.
+
+        Messages from one rank to another arrive in the order in which they were sent.
+        """
+        self._sent_bytes[kind] += rows.numel() * rows.element_size()
+        return Exchange([dist.isend(rows, to)], [rows])
+
+    def start_receive(self, rows: torch.Tensor, sender: int) -> "Exchange":
+        """Begin to receive into `rows` what `sender` sends next; it is there when the end has been waited for."""
+        return Exchange([dist.irecv(rows, sender)], [rows])
+
     def exchange_counts(self, send_counts: torch.Tensor) -> torch.Tensor:
         """How many rows every rank will send to this one, int64 [ranks]; sent as part of the requests."""
         counts = send_counts.to(self.device)
@@ -166,7 +178,7 @@ class Communicator:
 
 
 class Exchange:
-    """An all-to-all or a broadcast on its way."""
+    """Messages, an all-to-all or a broadcast on their way."""
 
     def __init__(self, works: Sequence[dist.Work] = (), tensors: Sequence[torch.Tensor] = ()) -> None:
         self._works = works

@@ -13,7 +13,19 @@ BETAS = (0.9, 0.999)
 EPSILON = 1e-8
 
 
-class FlatParameters:
+class Weights:
+    """Weights and their gradients, `values` and `gradients`, float32 [weights] each."""
+
+    def __init__(self, values: torch.Tensor, gradients: torch.Tensor) -> None:
+        self.values = values
+        self.gradients = gradients
+
+    def part(self, start: int, stop: int) -> "Weights":
+        """Some consecutive ones, in the same memory."""
+        return Weights(self.values[start:stop], self.gradients[start:stop])
+
+
+class FlatParameters(Weights):
     """Moves a model's weights into one buffer, `values`, and gives them gradients in another, `gradients`.
 
     `bucket` is the gradients' buffer with `extra` more values behind them.
@@ -22,9 +34,9 @@ class FlatParameters:
     def __init__(self, model: nn.Module, extra: int = 0) -> None:
         parameters = list(model.parameters())
         sizes = [parameter.numel() for parameter in parameters]
-        self.values = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
-        self.bucket = torch.zeros(sum(sizes) + extra, device=self.values.device)
-        self.gradients = self.bucket[: sum(sizes)]
+        values = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+        self.bucket = torch.zeros(sum(sizes) + extra, device=values.device)
+        super().__init__(values, self.bucket[: sum(sizes)])
         for parameter, value, gradient in zip(
             parameters, self.values.split(sizes), self.gradients.split(sizes), strict=True
         ):
@@ -35,8 +47,8 @@ class FlatParameters:
 class Adam:
     """One update per `step`, from the flat gradients; `weight_decay` is added to them as an L2 penalty."""
 
-    def __init__(self, parameters: FlatParameters, learning_rate: float, weight_decay: float = 0.0) -> None:
-        self._parameters = parameters
+    def __init__(self, parameters: Weights, learning_rate: float, weight_decay: float = 0.0) -> None:
+        self.parameters = parameters
         self._learning_rate = learning_rate
         self._weight_decay = weight_decay
         self._mean = torch.zeros_like(parameters.values)
@@ -45,19 +57,19 @@ class Adam:
 
     def state(self) -> dict[str, torch.Tensor]:
         """All that a step reads and changes, on the CPU: `weights`, `mean`, `square` float32, flat; `steps` int64."""
-        tensors = {"weights": self._parameters.values, "mean": self._mean, "square": self._square}
+        tensors = {"weights": self.parameters.values, "mean": self._mean, "square": self._square}
         return {name: tensor.cpu() for name, tensor in tensors.items()} | {"steps": torch.tensor(self._steps)}
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:
         """Go on from a `state` of the same model; the weights change in place."""
-        self._parameters.values.copy_(state["weights"])
+        self.parameters.values.copy_(state["weights"])
         self._mean.copy_(state["mean"])
         self._square.copy_(state["square"])
         self._steps = int(state["steps"])
 
     def step(self) -> None:
         """Update the weights."""
-        values, gradients = self._parameters.values, self._parameters.gradients
+        values, gradients = self.parameters.values, self.parameters.gradients
         if self._weight_decay:
             gradients = gradients.add(values, alpha=self._weight_decay)
         self._steps += 1

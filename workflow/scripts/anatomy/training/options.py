@@ -180,3 +180,19 @@ def contradictions(strategy: Options, model: Options, training: Options) -> Iter
         yield f"model.hidden: found {model['hidden']}, expected a multiple of the {model['heads']} heads"
     if training["communication"] == "nccl" and training["device"] != "cuda":
         yield "training.communication: found 'nccl' with device 'cpu'; nccl needs device 'cuda'"
+
+
+def rank_contradictions(strategy: Options, model: Options, num_ranks: int) -> Iterator[str]:
+    """As `contradictions`, what they say against a number of ranks.
+
+    A strategy's constant `LAYERS_OVER_RANKS` says with which of its options every rank owns layers of its own.
+    """
+    divided = STRATEGIES[strategy["method"]].constants.get("LAYERS_OVER_RANKS")
+    if divided is None or any(strategy[name] != value for name, value in divided.items()):
+        return
+    if num_ranks > model["num_layers"]:
+        yield (
+            f"model.num_layers: found {model['num_layers']} layers for {num_ranks} ranks, but with strategy "
+            f"{strategy['method']!r} every rank owns a layer or more; use a model of at least {num_ranks} layers, or "
+            "fewer ranks"
+        )

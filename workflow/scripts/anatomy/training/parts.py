@@ -65,8 +65,14 @@ def local_part(graph: Graph, partition: Partition, rank: int) -> LocalPart:
     )
 
 
+def whole_graph(graph: Graph) -> Block:
+    """The block from all nodes to all nodes, its structure mapped."""
+    degrees = torch.from_numpy(np.diff(graph.indptr).astype(np.float32))
+    return Block(mapped_tensor(graph.indptr), mapped_tensor(graph.indices), graph.num_nodes, degrees)
+
+
 def in_neighbours(graph: Graph, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The in-neighbours of some nodes: where each node's begin, int64 [nodes + 1], and their ids, int64 [edges]."""
+    """All in-neighbours of some nodes: where each node's begin, int64 [nodes + 1], and their ids, int64 [edges]."""
     starts, counts = graph.indptr[nodes], graph.indptr[nodes + 1] - graph.indptr[nodes]
     indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     positions = np.repeat(starts - indptr[:-1], counts) + np.arange(indptr[-1])

@@ -13,6 +13,7 @@ from anatomy.training.options import (
     STRATEGIES,
     TRAINING_OPTIONS,
     contradictions,
+    rank_contradictions,
 )
 
 _TEXT: Fragment = {"type": "string", "minLength": 1}
@@ -115,7 +116,10 @@ def read_specification(path: Path) -> RunSpecification:
             f"{path}: link_mbit: found {content['link_mbit']} for a run on one host, which has no link to another; "
             "leave it out, or set `hosts`"
         )
-    problems = list(contradictions(content["strategy"], content["model"], content["training"]))
+    problems = [
+        *contradictions(content["strategy"], content["model"], content["training"]),
+        *rank_contradictions(content["strategy"], content["model"], content["ranks"]),
+    ]
     if problems:
         raise StudyError("\n  ".join(f"{path}: {problem}" for problem in problems))
     settings = {key: value for key, value in content.items() if key != "kind"}

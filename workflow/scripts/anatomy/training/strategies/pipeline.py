@@ -1,0 +1,214 @@
+"""Layers of a pipeline: every rank owns consecutive layers and runs them on the whole graph, chunk after chunk.
+
+Chen, Chen and Qian, "GNNPipe: Scaling Deep GNN Training with Pipelined Model Parallelism", arXiv 2308.10087, without
+its hybrid, in which several GPUs share a stage as parts of the graph. Chunks travel from stage to stage, so that a
+stage works on one while the next works on that before. A layer of a chunk aggregates what its neighbours' chunks have
+put out in this epoch, where they have come before; for the others it uses history, which is constant: no gradient goes
+there. Three measures keep this near to exact training. The order of the chunks is drawn anew in each epoch; history is
+kept for `refresh_every` epochs; and gradients that cross chunks count twice (`chunks.CROSSING_WEIGHT`). Backwards, the
+chunks go in reverse. Weight gradients add up over all chunks, and one update ends the epoch. What is sent is one row
+per node, stage and direction, whatever the edge cut, and no weight gradient.
+
+Chosen here: history is what the epochs 0, `refresh_every`, 2 `refresh_every`, … have put out, and zeros before;
+chunks are pieces of the partition's parts, by nearness in the graph (`chunks.cut_into_chunks`). All chunks go forward
+before the first goes back, as one update per epoch and the reversed order make it necessary. Weights are gathered
+before an evaluation and counted there; the loss, which the last stage knows, is shared in every epoch and counted as
+weights.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from anatomy.graphs.splits import TRAIN
+from anatomy.phases import Phase
+from anatomy.training.annotations import phase
+from anatomy.training.chunks import ChunkedLayer, cut_into_chunks
+from anatomy.training.communication import Kind
+from anatomy.training.sampling import generator_for
+from anatomy.training.stages import Inbox, Outbox, Stage
+from anatomy.training.strategies._base import EpochResult, PredictedBytes
+from anatomy.training.strategies._fullgraph import FullGraphStrategy
+
+OPTIONS: dict[str, Any] = {
+    "properties": {
+        "epochs": {"type": "integer", "minimum": 1, "description": "Epochs to train, warm-up included."},
+        "chunks": {
+            "type": ["integer", "null"],
+            "minimum": 1,
+            "default": None,
+            "description": "Pieces of the graph that go through the pipeline; null: 4 per rank; 1: exact, no overlap.",
+        },
+        "refresh_every": {
+            "type": "integer",
+            "minimum": 1,
+            "default": 20,
+            "description": "Epochs for which the history of chunks that come later is kept.",
+        },
+    },
+    "required": ["epochs"],
+}
+
+EXACT = ({"chunks": 1},)
+
+LAYERS_OVER_RANKS: dict[str, Any] = {}
+"""With which options every rank owns layers, so that there must be as many: always."""
+
+CHUNKS_PER_RANK = 4
+
+
+class Strategy(FullGraphStrategy):
+    """See the module."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        context, options = self.context, self.context.specification.strategy
+        self.stage = Stage(context)
+        num_chunks = options["chunks"] or CHUNKS_PER_RANK * context.communicator.size
+        order, chunks = cut_into_chunks(context.graph, context.partition.assignment, num_chunks)
+        self._chunks = [chunk.to(context.device) for chunk in chunks]
+        fixed_history = num_chunks > 1 and options["refresh_every"] > 1
+        self._layers = [
+            ChunkedLayer(context, index, self._chunks, self._input(index, order), fixed_history)
+            for index in self.stage.layers
+        ]
+        self._prepare_messages()
+        if self.stage.last:
+            self._prepare_loss(order)
+
+    def train_epoch(self, epoch: int, record_accesses: bool = False) -> EpochResult:
+        context, stage = self.context, self.stage
+        context.model.train()
+        order = self._order(epoch)
+        with context.step():
+            stage.weights.gradients.zero_()
+            for layer in self._layers:
+                layer.start_epoch()
+            loss_sum = self._forward(order)
+            self._backward(order[::-1])
+            for layer in self._layers:
+                layer.end_epoch(remember=epoch % context.specification.strategy["refresh_every"] == 0)
+            num_seed_nodes = context.graph.manifest["split"]["train"]
+            with phase(Phase.OPTIMIZE):
+                stage.weights.gradients.div_(num_seed_nodes)
+                context.optimizer.step()
+            loss = stage.share_loss(loss_sum) / num_seed_nodes
+        return EpochResult(1, num_seed_nodes if stage.last else 0, loss)
+
+    def evaluate(self) -> dict[str, float | None]:
+        self.stage.gather_weights()
+        return super().evaluate()
+
+    def predict(self) -> PredictedBytes:
+        passed = 4 * self.context.graph.num_nodes * sum(map(sum, self.stage.widths_between()))
+        return PredictedBytes(
+            sent_activations_bytes_per_epoch=passed,
+            sent_gradients_bytes_per_epoch=passed,
+            sent_weights_bytes_per_epoch=self.stage.loss_bytes(),
+            sent_features_bytes_once=super().predict().sent_features_bytes_once,
+        )
+
+    def state(self) -> dict[str, torch.Tensor]:
+        if len(self._chunks) == 1:
+            return {}
+        tables = zip(self.stage.layers, self._layers, strict=True)
+        return {f"rows {index}": layer.table.cpu() for index, layer in tables if index > 0}
+
+    def restore(self, state: Mapping[str, torch.Tensor]) -> None:
+        for index, layer in zip(self.stage.layers, self._layers, strict=True):
+            if f"rows {index}" in state:
+                layer.restore(state[f"rows {index}"])
+
+    def _input(self, index: int, order: np.ndarray) -> torch.Tensor:
+        """A layer's input table at the start: the features, or zeros."""
+        if index == 0:
+            return torch.from_numpy(self.context.graph.features[order]).to(self.context.device)
+        return torch.zeros(len(order), self.context.model.widths[index], device=self.context.device)
+
+    def _prepare_messages(self) -> None:
+        """Buffers for what comes from and goes to the neighbouring stages."""
+        communicator, stage = self.context.communicator, self.stage
+        rows = self.context.graph.num_nodes
+        before, after = communicator.rank - 1, communicator.rank + 1
+        if not stage.first:
+            self._inputs = Inbox(communicator, before, rows, sum(stage.widths_in))
+            self._input_gradients = Outbox(communicator, before, rows, sum(stage.widths_in), Kind.GRADIENTS)
+        if not stage.last:
+            self._outputs = Outbox(communicator, after, rows, sum(stage.widths_out), Kind.ACTIVATIONS)
+            self._output_gradients = Inbox(communicator, after, rows, sum(stage.widths_out))
+
+    def _prepare_loss(self, order: np.ndarray) -> None:
+        """Of each chunk, the training nodes' rows and labels; and where the scores' gradients go."""
+        graph, device = self.context.graph, self.context.device
+        chosen, labels = graph.split[order] == TRAIN, graph.labels[order]
+        self._targets = [
+            (
+                torch.from_numpy(np.flatnonzero(chosen[chunk.nodes])).to(device),
+                torch.from_numpy(labels[chunk.nodes][chosen[chunk.nodes]]).to(device),
+            )
+            for chunk in self._chunks
+        ]
+        self._score_gradients = torch.empty(len(order), self.stage.widths_out[0], device=device)
+
+    def _order(self, epoch: int) -> list[int]:
+        """The chunks that have nodes, in the order of an epoch, the same on all ranks."""
+        seed = self.context.specification.seed
+        shuffled = torch.randperm(len(self._chunks), generator=generator_for(seed, 0, epoch)).tolist()
+        return [number for number in shuffled if self._chunks[number].num_nodes]
+
+    def _forward(self, order: list[int]) -> torch.Tensor:
+        """All chunks through this stage; returns the summed loss, 0 where the scores are another's."""
+        context, stage = self.context, self.stage
+        is_done = torch.zeros(len(self._chunks), dtype=torch.bool, device=context.device)
+        loss_sum = torch.zeros((), device=context.device)
+        if not stage.first:
+            self._inputs.expect([self._chunks[number].nodes for number in order])
+        for number in order:
+            nodes, rows, carried = self._chunks[number].nodes, None, None
+            if not stage.first:
+                rows, carried = self._inputs.take(nodes, stage.widths_in, context.device)
+            for layer in self._layers:
+                if rows is not None:
+                    layer.table[nodes] = rows.detach()
+                rows, carried = layer.forward(number, is_done, carried)
+            if stage.last:
+                loss_sum += self._loss(number, rows)
+            else:
+                self._outputs.post(nodes, [rows, carried])
+            is_done[number] = True
+        if not stage.last:
+            self._outputs.flush()
+        return loss_sum
+
+    def _loss(self, number: int, scores: torch.Tensor) -> torch.Tensor:
+        """The summed loss of a chunk; its gradient is kept."""
+        rows, labels = self._targets[number]
+        with phase(Phase.LOSS):
+            scores = scores.detach().requires_grad_()
+            loss = functional.cross_entropy(scores[rows], labels, reduction="sum")
+        with phase(Phase.BACKWARD):
+            loss.backward()
+            self._score_gradients[self._chunks[number].nodes] = scores.grad
+        return loss.detach()
+
+    def _backward(self, order: list[int]) -> None:
+        """All chunks back through this stage."""
+        stage = self.stage
+        if not stage.last:
+            self._output_gradients.expect([self._chunks[number].nodes for number in order])
+        for number in order:
+            nodes, carried = self._chunks[number].nodes, None
+            if stage.last:
+                rows = self._score_gradients[nodes]
+            else:
+                rows, carried = self._output_gradients.take(nodes, stage.widths_out, self.context.device)
+            for layer in reversed(self._layers):
+                carried = layer.backward(number, rows, carried)
+                rows = layer.gradients[nodes] if layer.gradients is not None else None
+            if not stage.first:
+                self._input_gradients.post(nodes, [rows, carried])
+        if not stage.first:
+            self._input_gradients.flush()
