@@ -13,17 +13,20 @@ roots have a loss. `delay` chooses among the paper's three algorithms:
 - null (0c): nothing is exchanged.
 
 As in the authors' code for DGL, a mean divides by the number of edges that are in the sum, so a partial sum is the mean
-of fewer neighbours, not a smaller one; `gcn` and `gcnii` scale it up to the degree likewise. Every layer is exchanged,
-the first one too, since even its totals are there in one of r epochs alone; and the last one's totals go back to leaves
-although no loss asks for them. Where a layer projects before it aggregates, what travels, late, is projected.
+of fewer neighbours, not a smaller one; `gcn` and `gcnii` scale it up to the degree likewise. What came is used in its
+bin's turn alone, as in the code, and not kept for the epochs between. Every layer is exchanged, the first one too,
+since even its totals are there in one of r epochs alone; and the last one's totals go back to leaves although no loss
+asks for them. Where a layer projects before it aggregates, what travels, late, is projected.
 
-The paper tells of sums; how gradients are treated differs between versions of the code. The first exchanges none: the
-gradient of a total is taken for that of the rank's own part. A later one exchanges gradients of the same nodes by the
-same two legs, with delays of their own, and has losses at roots alone. Here the gradients of sums are exchanged as sums
-are, by the same bins and delays from the first epoch on. The sum over replicas is its own transpose, so with delay 0
-gradients are exact: each replica's dense work adds what belongs to its own row. The code calls cd-0 a delay of 1, sends
-each node's number of edges with its sum, which is known here, and lets each rank choose the bins of its leaves; here
-the shared nodes take turns in the order of their ids, so that all leaves of a node have the same bin.
+Versions of the code differ in gradients. The first exchanges none: the gradient of a total is taken for that of the
+rank's own part. A later one exchanges them, of the same nodes by the same two legs, but from epoch 2 r on, and has
+losses at roots alone. Here the gradients of sums are exchanged as sums are, by the same bins and delays, from the first
+epoch on. The sum over replicas is its own transpose, so with delay 0 gradients are exact: what a replica's dense work
+adds to the weights' gradients belongs to its own row, and nothing is counted twice.
+
+The code calls cd-0 one round, and 0c -1. It sends each node's number of edges with its sum, which is known here, so
+bytes are fewer by one number a row. It lets each rank choose the bins of its leaves; here shared nodes take turns in
+the order of their ids, so that all leaves of a node are in the same bin.
 
 Dropout draws on each rank for itself, so replicas of a node drop different values, as in the code. Attention needs all
 edges of a node in one place, so `gat` cannot be trained. Evaluation is exact and reads the halo lists of the roots'
