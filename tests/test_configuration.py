@@ -245,6 +245,22 @@ def test_a_model_that_a_strategy_cannot_train_is_named_with_the_experiment():
     assert "(in experiments.all)" in said
 
 
+def test_a_strategy_that_trains_on_a_vertex_cut_is_given_one():
+    config = copy.deepcopy(TEST)
+    config["strategies"]["late"] = {"method": "delayed", "epochs": 3}
+    config["partitioners"]["edges"] = {"method": "libra"}
+    config["experiments"]["all"]["strategies"] = ["fullgraph", "late"]
+    text = message(config)
+    assert "1 mistake(s)" in text
+    assert "experiments.all.partitioners: found metis, random, but late trains on a vertex cut" in text
+    assert text.endswith("give it an experiment with partitioners by: libra")
+    config["experiments"]["all"]["ranks"] = [1]
+    check_configuration(config, "mine.yaml")
+    config["experiments"]["all"] |= {"ranks": [1, 2], "partitioners": ["edges"]}
+    checked = check_configuration(config, "mine.yaml")
+    assert checked["strategies"]["late"]["delay"] == 5
+
+
 def test_the_input_is_not_changed_and_defaults_are_filled_in():
     config = copy.deepcopy(TEST)
     checked = check_configuration(config, "mine.yaml")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from anatomy.errors import StudyError
 from anatomy.files import save_array
 from anatomy.graphs.store import open_graph
-from anatomy.partitions import adjacency, build, needs
+from anatomy.partitions import PARTITIONERS, adjacency, build, needs
 from anatomy.partitions.build import assign, measure_all, partition_graph
 from anatomy.partitions.methods import libra
 from anatomy.partitions.options import complete_options
@@ -54,6 +54,12 @@ def libra_by_definition(num_nodes, entries, order, num_parts, imbalance):
             for end in pair:
                 has[end].add(best)
     return [part_of[frozenset(entry)] for entry in entries]
+
+
+@pytest.mark.parametrize("name", PARTITIONERS)
+def test_a_method_that_gives_parts_to_edges_says_so(name):
+    plugin = PARTITIONERS[name]
+    assert (plugin.constants.get("PARTITION") == "vertex_cut") == hasattr(plugin.load(), "assign_edges")
 
 
 @given(

@@ -50,7 +50,8 @@ def run_ranks(start_ranks):
 def small(tmp_path_factory) -> cases.Case:
     """A random graph of 60 nodes, of which three are isolated, in 1, 2 and 3 parts.
 
-    Of the three parts, part 2 has no edge inside and no training node.
+    Of the three parts, part 2 has no edge inside and no training node. For vertex cuts these are the parts of the
+    roots, and each edge is in a random part: a root may be where its node has no edge.
     """
     return cases.small_case(tmp_path_factory.mktemp("small"))
 

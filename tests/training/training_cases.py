@@ -3,7 +3,9 @@
 import copy
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +15,13 @@ from anatomy.files import read_json, save_array, staged, write_json
 from anatomy.graphs.blocks import FeatureBlocks
 from anatomy.graphs.raw import GraphData
 from anatomy.graphs.store import Graph, open_graph, write_graph
+from anatomy.training.options import STRATEGIES
 from anatomy.training.run import open_inputs, train
 
 
 @dataclass(frozen=True)
 class Case:
-    """A graph and its partitions, by number of parts."""
+    """A graph and its partitions, by number of parts: of nodes, or, as some strategies need them, of edges."""
 
     folder: Path
 
@@ -30,8 +33,9 @@ class Case:
     def graph(self) -> Graph:
         return open_graph(self.graph_path)
 
-    def partition_path(self, num_parts: int) -> Path:
-        return self.folder / f"parts-{num_parts}"
+    def partition_path(self, num_parts: int, method: str = "fullgraph") -> Path:
+        cut = STRATEGIES[method].constants.get("PARTITION") == "vertex_cut" and num_parts > 1
+        return self.folder / f"{'edge-parts' if cut else 'parts'}-{num_parts}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,13 @@ def job_for(case: Case, out: Path, mode: str = "timed", partition: Path | None =
     out.mkdir(parents=True, exist_ok=True)
     spec = specification(**settings)
     (out / "run.json").write_text(json.dumps(spec))
-    return Job(out / "run.json", case.graph_path, partition or case.partition_path(spec["ranks"]), out, mode)
+    return Job(
+        out / "run.json",
+        case.graph_path,
+        partition or case.partition_path(spec["ranks"], spec["strategy"]["method"]),
+        out,
+        mode,
+    )
 
 
 def specification(
@@ -112,6 +122,10 @@ def small_case(folder: Path) -> Case:
     write_partition(folder / "parts-1", graph, np.zeros(num_nodes, np.int64))
     write_partition(folder / "parts-2", graph, rng.integers(0, 2, num_nodes))
     write_partition(folder / "parts-3", graph, np.where(np.arange(num_nodes) < 50, rng.integers(0, 2, num_nodes), 2))
+    for num_parts in (2, 3):
+        roots = np.load(folder / f"parts-{num_parts}" / "assignment.npy")
+        edges = rng.integers(0, num_parts, graph.num_edges)
+        write_partition(folder / f"edge-parts-{num_parts}", graph, roots, edges)
     return Case(folder)
 
 
@@ -133,30 +147,39 @@ def write_small_graph(out: Path, linked: np.ndarray, split: np.ndarray, rng: np.
     write_graph(out, "small", {}, data)
 
 
-def write_partition(out: Path, graph: Graph, assignment: np.ndarray) -> None:
-    """The folder that an assignment makes, with halo lists from their definition."""
+def write_partition(out: Path, graph: Graph, assignment: np.ndarray, edge_assignment: np.ndarray | None = None) -> None:
+    """The folder that an assignment makes, with the lists of halo and mirrors from their definition."""
     num_parts = int(assignment.max()) + 1
-    halo = [[set() for _ in range(num_parts)] for _ in range(num_parts)]
-    for node in range(graph.num_nodes):
-        for neighbour in graph.indices[graph.indptr[node] : graph.indptr[node + 1]]:
-            if assignment[neighbour] != assignment[node]:
-                halo[assignment[neighbour]][assignment[node]].add(int(neighbour))
-    lists = [sorted(nodes) for row in halo for nodes in row]
-    arrays = {
-        "assignment": assignment.astype(np.int32),
-        "halo_offsets": np.concatenate([[0], np.cumsum([len(nodes) for nodes in lists])]).astype(np.int64),
-        "halo_nodes": np.concatenate([np.array(nodes, np.int64) for nodes in lists]),
-    }
+    sources, targets = graph.indices, np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    halo = zip(assignment[sources], assignment[targets], sources, strict=True)
+    arrays = {"assignment": assignment.astype(np.int32)} | lists_of("halo", halo, num_parts)
+    if edge_assignment is not None:
+        ends = np.concatenate([sources, targets])
+        held = zip(assignment[ends], np.tile(edge_assignment, 2), ends, strict=True)
+        arrays |= {"edge_assignment": edge_assignment.astype(np.int32)} | lists_of("mirror", held, num_parts)
     with staged(out, "partition.json") as stage:
         manifest = {
             "kind": "partition",
             "graph": graph.name,
             "graph_identity": graph.identity,
+            "partitioner": "test",
             "num_parts": num_parts,
             "num_nodes": graph.num_nodes,
             "arrays": {name: save_array(stage, name, array) for name, array in arrays.items()},
         }
         write_json(stage / "partition.json", manifest)
+
+
+def lists_of(name: str, entries: Iterable[tuple[int, int, int]], num_parts: int) -> dict[str, np.ndarray]:
+    """The stored lists of the nodes that one part owns and another has too: entries are (owner, other, node)."""
+    lists = {pair: set() for pair in product(range(num_parts), repeat=2)}
+    for owner, other, node in entries:
+        if owner != other:
+            lists[owner, other].add(node)
+    return {
+        f"{name}_offsets": np.cumsum([0, *map(len, lists.values())]).astype(np.int64),
+        f"{name}_nodes": np.array([node for nodes in lists.values() for node in sorted(nodes)], np.int64),
+    }
 
 
 def changed(spec: dict, place: str, value: object) -> dict:

@@ -132,6 +132,7 @@ def _mismatches(config: Options) -> Iterator[str]:
         else:
             yield from _experiment_mismatches(config, f"experiments.{name}", experiment)
             yield from _host_mismatches(config, f"experiments.{name}", experiment)
+            yield from _partition_mismatches(config, f"experiments.{name}", experiment)
             yield from _link_mismatches(f"experiments.{name}", experiment)
             yield from _size_mismatches(f"experiments.{name}", experiment, num_nodes)
     yield from _rule_mismatches(config["parsing"]["operator_rules"])
@@ -231,6 +232,26 @@ def _host_mismatches(config: Options, place: str, experiment: Options) -> Iterat
             f"{place}.ranks_per_host: found {found}, but each rank of {', '.join(alone)} needs a host of its own; "
             "add `ranks_per_host: [1]`"
         )
+
+
+def _partition_mismatches(config: Options, place: str, experiment: Options) -> Iterator[str]:
+    """Partitioners that do not make what a strategy trains on; on one rank any will do."""
+    if all(ranks == 1 for _, ranks in points_of(experiment)):
+        return
+    for strategy in experiment["strategies"]:
+        options = config["strategies"].get(strategy)
+        wanted = options and STRATEGIES[options["method"]].constants.get("PARTITION")
+        able = [method for method in PARTITIONERS if PARTITIONERS[method].constants.get("PARTITION") == wanted]
+        others = [
+            name
+            for name in experiment.get("partitioners", [])
+            if (given := config["partitioners"].get(name)) and given["method"] not in able
+        ]
+        if wanted and others:
+            yield (
+                f"{place}.partitioners: found {', '.join(others)}, but {strategy} trains on a "
+                f"{wanted.replace('_', ' ')}; give it an experiment with partitioners by: {', '.join(able)}"
+            )
 
 
 def _link_mismatches(place: str, experiment: Options) -> Iterator[str]:

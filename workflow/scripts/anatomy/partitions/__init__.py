@@ -3,7 +3,8 @@
 A method is one file of `methods/`; a file added there is a partitioner that a configuration may name. It has the
 literal constants `SUMMARY`, `PACKAGES` (whose versions the manifest names) and `OPTIONS` (a fragment of a JSON schema),
 and one of two functions: `assign(graph, num_parts, options) -> int32 [num_nodes]`, the part of each node, or, for a
-vertex cut, `assign_edges(graph, num_parts, options) -> int32 [num_edges]`, the part of each stored edge, from which
+vertex cut, which it says by `PARTITION = "vertex_cut"`, `assign_edges(graph, num_parts, options) -> int32 [num_edges]`,
+the part of each stored edge, from which
 every node's part, that of its root, is chosen. What comes out is checked, completed and measured in the same way for
 all of them, so a method has to know nothing of that.
 """

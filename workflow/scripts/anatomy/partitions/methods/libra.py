@@ -30,6 +30,7 @@ from anatomy.partitions.adjacency import degrees
 
 SUMMARY = "Libra: a vertex cut, each edge greedily to where its ends are, the end of lower degree first"
 PACKAGES = ("numba",)
+PARTITION = "vertex_cut"
 OPTIONS = {
     "properties": {
         "imbalance": {

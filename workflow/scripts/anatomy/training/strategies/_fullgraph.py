@@ -31,6 +31,11 @@ class FullGraphStrategy(Base):
         self.block = self._evaluator.block
         self.boundary = self.make_boundary(self.part)
         self.features = self._evaluator.with_halo(own, Kind.FEATURES)
+        self.find_seed_nodes()
+
+    def find_seed_nodes(self) -> None:
+        """The own nodes that are trained on; a part of `prepare`."""
+        context = self.context
         training = torch.from_numpy(context.graph.split[self.part.nodes.numpy()] == TRAIN)
         self._training_rows = torch.nonzero(training).squeeze(1).to(context.device)
         self._labels = self._evaluator.labels.to(context.device)[self._training_rows]
