@@ -12,18 +12,20 @@ LONGEST = ("cluster", "workflow")
 """Folders whose tests share something that takes long to make; they come first, so that other tests fill the gaps."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def group(item: pytest.Item) -> tuple[int, Path]:
+    """Where a test comes, and what it is run together with."""
+    path = item.path.relative_to(ROOT / "tests")
+    folder = path.parts[0]
+    return (LONGEST.index(folder), Path(folder)) if folder in LONGEST else (len(LONGEST), path)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Where tests run in several processes (`-n 2 --dist loadgroup`), those that share fixtures run in the same one."""
+    item.add_marker(pytest.mark.xdist_group(str(group(item)[1])))
 
-    def place(item: pytest.Item) -> tuple[int, Path]:
-        path = item.path.relative_to(ROOT / "tests")
-        folder = path.parts[0]
-        return (LONGEST.index(folder), Path(folder)) if folder in LONGEST else (len(LONGEST), path)
 
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(str(place(item)[1])))
-    items.sort(key=place)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=group)
 
 
 @pytest.fixture(scope="session")
