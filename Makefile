@@ -1,4 +1,4 @@
-# The two commands: `make study` and `make test`. Both create the environment first, once.
+# `make study`, `make strategies` and `make test` create the environment first, once.
 
 VENV := .venv
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -7,11 +7,15 @@ export PYTHONNOUSERSITE := 1
 PYTHON_SOURCES := workflow/scripts tests envs
 SNAKEMAKE_SOURCES := Snakefile rules
 
-.PHONY: study test check lock clean
+.PHONY: study strategies test check lock clean
 
 study: $(VENV)/complete
 	@python -m snakemake
 	@python workflow/scripts/show_verdicts.py --results results
+
+strategies: $(VENV)/complete
+	@python -m snakemake --configfile config/strategies.yaml
+	@python workflow/scripts/show_verdicts.py --results results/strategies
 
 test: $(VENV)/complete check
 	@python -m pytest -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
@@ -22,6 +26,7 @@ check: $(VENV)/complete
 	snakefmt --check $(SNAKEMAKE_SOURCES)
 	snakemake --lint
 	snakemake --lint --configfile config/test.yaml
+	snakemake --lint --configfile config/strategies.yaml
 
 $(VENV)/complete: envs/requirements.lock envs/create_environment.py
 	@command -v python3 > /dev/null || { echo "error: no python3 found; install Python 3.11 or 3.12"; exit 1; }
