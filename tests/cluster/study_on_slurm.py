@@ -86,6 +86,7 @@ class Study:
         self.results = self.root / results
         for timed in (self.root / "results" / "faults" / "runs").glob("*/timed"):
             shutil.rmtree(timed)
+        shutil.rmtree(self.root / "results" / "faults" / "logs")
         (self.root / "config" / "faults.yaml").write_text(yaml.safe_dump(configuration(results, **training)))
         (self.root / "slurm").symlink_to("profiles/slurm")
         self.planted = folder / "planted"
