@@ -14,7 +14,7 @@ study: $(VENV)/complete
 	@python workflow/scripts/show_verdicts.py --results results
 
 test: $(VENV)/complete check
-	@python -m pytest -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+	@python -m pytest -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
 check: $(VENV)/complete
 	ruff format --check $(PYTHON_SOURCES)
