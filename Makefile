@@ -18,7 +18,7 @@ strategies: $(VENV)/complete
 	@python workflow/scripts/show_verdicts.py --results results/strategies
 
 test: $(VENV)/complete check
-	@python -m pytest -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+	@python -m pytest -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
 check: $(VENV)/complete
 	ruff format --check $(PYTHON_SOURCES)

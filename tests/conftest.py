@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,20 +13,26 @@ LONGEST = ("cluster", "workflow")
 """Folders whose tests share something that takes long to make; they come first, so that other tests fill the gaps."""
 
 
-def group(item: pytest.Item) -> tuple[int, Path]:
-    """Where a test comes, and what it is run together with."""
-    path = item.path.relative_to(ROOT / "tests")
-    folder = path.parts[0]
-    return (LONGEST.index(folder), Path(folder)) if folder in LONGEST else (len(LONGEST), path)
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Where tests run in several processes (`-n 2 --dist loadgroup`), those that share fixtures run in the same one."""
-    item.add_marker(pytest.mark.xdist_group(str(group(item)[1])))
+def group_of(path: Path) -> tuple[int, Path]:
+    """When a file of tests comes, and what it is run together with; `path` is from the project's root."""
+    folder, file = path.parts[1], Path(*path.parts[1:])
+    return (LONGEST.index(folder), Path(folder)) if folder in LONGEST else (len(LONGEST), file)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=group)
+    items.sort(key=lambda item: group_of(item.path.relative_to(ROOT)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where tests run in several processes, those that share fixtures run in the same one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Grouped(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return str(group_of(Path(nodeid.partition("::")[0]))[1])
+
+    return Grouped(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -51,7 +51,9 @@ def test_where_a_log_may_have_ended_for_want_of_room_the_disk_is_named(tmp_path,
     log.write_text("epoch 9/20")
     assert first_error([str(log)], None) == "epoch 9/20"
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
-    assert first_error([str(log)], None) == f"error: {tmp_path}: no space left on device; make room, and call again"
+    others = [str(tmp_path / str(number) / "job.log") for number in range(9)]
+    expected = f"error: {tmp_path}: no space left on device; make room, and call again"
+    assert first_error([str(log), *others], None) == expected
     assert first_error([], None) == "no log was written"
 
 

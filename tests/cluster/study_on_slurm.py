@@ -19,7 +19,7 @@ from checkout import Checkout
 
 PLANTED = Path(__file__).parent / "planted"
 EPOCHS = 200
-PEER_TIMEOUT_S = 60
+PEER_TIMEOUT_S = 30
 PATIENCE_S = 900
 """Nothing here takes as long, also on a machine that has other work."""
 _SOON = ("--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "10")
@@ -86,6 +86,7 @@ class Study:
         self.results = self.root / results
         for timed in (self.root / "results" / "faults" / "runs").glob("*/timed"):
             shutil.rmtree(timed)
+        shutil.rmtree(self.root / "results" / "faults" / "logs")
         (self.root / "config" / "faults.yaml").write_text(yaml.safe_dump(configuration(results, **training)))
         (self.root / "slurm").symlink_to("profiles/slurm")
         self.planted = folder / "planted"

@@ -3,7 +3,7 @@
 $PLANTED is a folder where a test leaves files, named after the run, which a rank reads before each of its steps:
 
     {run}.pace            seconds that every step takes longer
-    {run}.hold            the step waits as long as this is here
+    {run}.hold            the first step waits as long as this is here
     {run}.hold.{host}     on that host alone
     {run}.{fault}         raise, kill, stop: rank 1 takes the file away in its third step and suffers the fault, and
                           the next attempt is held
@@ -59,8 +59,8 @@ def before_step(step: int, run: str, rank: int) -> None:
     folder, host = Path(os.environ["PLANTED"]), platform.node()
     if step == 1:
         (folder / f"{run}.began.{host}.{rank}").touch()
-    while any((folder / f"{run}.{name}").exists() for name in ("hold", f"hold.{host}")):
-        time.sleep(0.05)
+        while any((folder / f"{run}.{name}").exists() for name in ("hold", f"hold.{host}")):
+            time.sleep(0.05)
     if (pace := folder / f"{run}.pace").exists():
         time.sleep(float(pace.read_text() or 0))
     if step == 3 and rank == 1:

@@ -89,7 +89,7 @@ def first_error(files: Iterable[str], words: str | None) -> str:
 
 def _full_disks(files: Iterable[str]) -> list[str]:
     found = []
-    for folder in {Path(file).parent for file in files}:
+    for folder in dict.fromkeys(Path(file).parent for file in files):
         with contextlib.suppress(OSError):
             if shutil.disk_usage(folder).free < _ROOM_BYTES:
                 found.append(f"error: {folder}: no space left on device; make room, and call again")
