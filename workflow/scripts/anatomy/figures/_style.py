@@ -270,13 +270,17 @@ def dots(axes: Axes, name: str, points: pd.DataFrame, **look: Any) -> None:
     mark(line, name)
 
 
-def say_failures(axes: Axes, failed: pd.DataFrame) -> None:
-    """Say at the rows whose runs all failed why they did."""
+def say_failures(axes: Axes, failed: pd.DataFrame, columns: int = 1) -> None:
+    """Say at the rows whose runs all failed why they did, over `columns` axes of one width of which these are first."""
     across = axes.get_yaxis_transform()
+    if columns > 1:
+        axes.set_zorder(1)
+        axes.patch.set_visible(False)
     for _, row in failed.iterrows():
-        (cross,) = axes.plot([0.02], [row["row"]], marker="x", color=INK, markersize=5, transform=across)
+        (cross,) = axes.plot([0.02 * columns], [row["row"]], marker="x", color=INK, markersize=5, transform=across)
         mark(cross, "failure")
-        axes.text(0.045, row["row"], row["failure"], va="center", fontsize=6.5, fontstyle="italic", transform=across)
+        look = {"va": "center", "fontsize": 6.5, "fontstyle": "italic", "in_layout": columns == 1}
+        axes.text(0.045 * columns, row["row"], row["failure"], transform=across, **look)
 
 
 def head_panel(axes: Axes, panel: str, failed: pd.DataFrame) -> None:
