@@ -162,7 +162,7 @@ def new_figure(width_in: float, height_in: float, title: str) -> Figure:
 def finish(figure: Figure, note: str, handles: Sequence[Artist] = (), ncols: int = 1) -> None:
     """Make room below the axes for a legend and, under it, a note that says what n and the whiskers are."""
     width_in, height_in = figure.get_size_inches()
-    lines = textwrap.wrap(note, int(width_in * 21), break_long_words=False)
+    lines = textwrap.wrap(note, int(width_in * 20), break_long_words=False)
     note_in = 0.11 * len(lines) + 0.06
     legend_in = 0.155 * math.ceil(len(handles) / ncols) + 0.04 if handles else 0.0
     below_in = note_in + legend_in

@@ -33,7 +33,7 @@ highest seed. Hollow diamonds are the headline gains of the methods' papers; the
 that can be carried over. The two are not of the same thing. Papers report what is best or what is usual, over baselines
 of their own, on GPUs and on graphs that are mostly larger; what each reports stands below the figure. On a laptop,
 ranks are CPU processes that share two cores, and Gloo passes messages over the loopback link of one host, so that there
-is is little of the waiting for links that most of the methods save, and what hides a message takes the time of a core
+is little of the waiting for links that most of the methods save, and what hides a message takes the time of a core
 from the message itself; on small graphs the fixed costs of a message count for more. Platforms have panels of their
 own. Runs that failed, and runs without a baseline, keep their row and say so; traces recorded elsewhere have no epochs
 and are left out. A star marks configurations with more ranks than cores.

@@ -149,9 +149,9 @@ def _scale_plain(axes: Axes, points: pd.DataFrame) -> None:
 
 
 def _scale_bytes(axes: Axes, low: float, high: float) -> None:
-    """At most three round numbers of bytes, which is what a narrow axis has room for."""
+    """Two or three round numbers of bytes, which is what a narrow axis has room for."""
     axes.set_xscale("log")
-    pad = max((high / low) ** 0.12, 1.2)
+    pad = max((high / low) ** 0.12, 1.5)
     axes.set_xlim(low / pad, high * pad)
     for leading in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)):
         decades = range(math.floor(math.log10(low / pad)), math.ceil(math.log10(high * pad)))
