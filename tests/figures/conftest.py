@@ -352,7 +352,8 @@ def make_table() -> Callable[..., pd.DataFrame]:
     def make(name: str, **options: Any) -> pd.DataFrame:
         columns = list(MAKERS[name]())
         table = MAKERS[name](**options).reindex(columns=columns).convert_dtypes()
-        return table.astype({"link_mbit": "Int64"}) if "link_mbit" in table else table
+        maybe_empty = {"link_mbit": "Int64", "baseline_run": "string"}
+        return table.astype({name: dtype for name, dtype in maybe_empty.items() if name in table})
 
     return make
 

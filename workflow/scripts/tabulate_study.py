@@ -33,14 +33,17 @@ def main() -> None:
     )
     for table, plugin in TABLES.items():
         for name, described in plugin.constants["OPTIONS"]["properties"].items():
+            repeatable = described["type"] == "array"
+            value = described["items"] if repeatable else described
             parser.add_argument(
-                f"--{name.removesuffix('s').replace('_', '-')}",
-                action="append",
-                type=float if described["items"]["type"] == "number" else str,
+                f"--{name.removesuffix('s').replace('_', '-') if repeatable else name.replace('_', '-')}",
+                action="append" if repeatable else "store",
+                type=float if value["type"] == "number" else str,
                 dest=name,
                 default=argparse.SUPPRESS,
                 metavar="VALUE",
-                help=f"for {table}: {described['description']} Repeatable; by default {described['default']}.",
+                help=f"for {table}: {described['description']} {'Repeatable; by' if repeatable else 'By'} default "
+                f"{described['default']}.",
             )
     parser.add_argument(
         "--left-out",
