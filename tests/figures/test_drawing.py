@@ -17,10 +17,14 @@ FIGURE_NAMES = sorted(FIGURES)
 OF_RUNS = [name for name in FIGURE_NAMES if name != "partitions"]
 OF_SEEDS = [name for name in OF_RUNS if name != "timeline"]
 """Figures of means over seeds; the others show one run of each configuration."""
-OF_TRACES = [name for name in FIGURE_NAMES if "traces" in TABLES[FIGURES[name].constants["TABLE"]].constants["INPUTS"]]
-"""Figures that need traces only, and are drawn of traces that were recorded elsewhere as well."""
-REFERENCES = {"line", "ideal", "target", "band", "border", "failure"}
-"""Artists that are no data: joined points, ideal and target lines, shading, a border, crosses in place of data."""
+OF_TRACES = [
+    name
+    for name in FIGURE_NAMES
+    if "traces" in TABLES[FIGURES[name].constants["TABLE"]].constants["INPUTS"] and name != "gains"
+]
+"""Figures that need traces only, and are drawn of traces that were recorded elsewhere as well; gains need epochs."""
+REFERENCES = {"line", "ideal", "target", "baseline", "band", "border", "failure"}
+"""Artists that are no data: joined points, ideal, target and baseline lines, shading, a border, crosses for data."""
 UPRIGHT = {"scaling", "bandwidth", "cache", "convergence"}
 """Figures whose values are heights; those of the others lie on the horizontal axis."""
 WHISKERED = {
@@ -32,6 +36,8 @@ WHISKERED = {
     "cache": {"hit rate"},
     "convergence": set(),
     "partitions": set(),
+    "strategies": {"epoch time", "exposed", "hidden", "sent", "memory", "accuracy", "lost by epochs", "lost by time"},
+    "gains": {"measured"},
 }
 ONLY_WHISKERS = {"batch", "total"}
 

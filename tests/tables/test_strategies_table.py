@@ -3,6 +3,8 @@
 import pandas as pd
 import pytest
 
+from anatomy.training.options import STRATEGIES
+
 WALLS_S = {"fullgraph": (9.0, 2.0, 2.0, 2.0), "bns": (9.0, 0.5, 0.5, 0.5)}
 """Of epochs 0 (warm-up) to 3; over time: fullgraph 9, 11, 13, 15 s; bns 9, 9.5, 10, 10.5 s."""
 ACCURACIES = {"fullgraph": (0.2, 0.5, 0.7, 0.8), "bns": (0.2, 0.4, 0.6, 0.75)}
@@ -102,3 +104,36 @@ def test_partitioners_may_differ_and_the_baseline_is_named_in_the_options(result
     assert built("strategies", study).set_index("method").loc["bns", "baseline_run"] == baseline
     turned = built("strategies", study, baseline="bns").set_index("method")
     assert turned.loc["fullgraph", "gain"] == 0.25
+
+
+def test_what_the_paper_reports_stands_beside_the_gain(both):
+    assert both.loc["bns", "paper_gain"] == 16.2
+    claim = both.loc["bns", "paper_claim"]
+    assert claim.startswith("throughput, up to 16.2 times, over ")
+    assert claim.endswith("(abstract of BNS-GCN, MLSys 2022)")
+    assert both.loc["fullgraph", ["paper_gain", "paper_claim"]].isna().all()
+
+
+PAPERS = {name: plugin.constants["PAPER"] for name, plugin in STRATEGIES.items() if "PAPER" in plugin.constants}
+
+
+@pytest.mark.parametrize("method", sorted(PAPERS))
+def test_every_headline_says_of_what_over_what_where_and_who(method):
+    paper = PAPERS[method]
+    assert list(paper) == ["gain", "of", "over", "on", "source"]
+    assert paper["gain"] > 1
+    assert all(isinstance(paper[name], str) and paper[name].strip() for name in ("of", "over", "on", "source"))
+
+
+def test_a_headline_that_is_computed_would_be_overlooked():
+    """A table reads literals: every module that names PAPER must be among those found."""
+    named = {name for name, plugin in STRATEGIES.items() if "\nPAPER" in plugin.path.read_text()}
+    assert named == set(PAPERS) >= {"bns", "cached", "chunked", "featuresplit", "pipegcn", "pipeline"}
+
+
+def test_traces_recorded_elsewhere_have_communication_alone(results, built):
+    facts = {"kind": "traces", "trace_kind": "gpu", "world_size": 2}
+    results.traces("mine", facts=facts, steps=trace(600_000, 100_000))
+    row = built("strategies", results.study("mine")).iloc[0]
+    assert (row["exposed_share"], row["exposed_s_per_step"]) == (0.6, pytest.approx(600e-6))
+    assert row[["epoch_s", "gain", "paper_gain", "sent_bytes_per_epoch", "val_accuracy"]].isna().all()

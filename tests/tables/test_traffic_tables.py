@@ -47,6 +47,18 @@ class TestVolume:
         assert table.loc["activations", "predicted_bytes_per_epoch"] == 48
         assert table["declared_bytes_per_epoch"].isna().sum() == 4
 
+    @pytest.mark.parametrize("method", ["bns", "pipeline", "one of tomorrow"])
+    def test_of_any_other_method_the_prediction_is_what_it_declared(self, method, ring, built):
+        declared = {"sent_features_bytes_per_epoch": 40, "sent_activations_bytes_per_epoch": 0}
+        declared |= {"sent_gradients_bytes_per_epoch": None, "sent_features_bytes_once": 7}
+        epochs = both_ranks(0, sent_features_bytes=20, sent_gradients_bytes=9)
+        table = self.by_kind(built, ring, ring.run(method=method, epochs=epochs, predicted=declared))
+        predicted = table["predicted_bytes_per_epoch"].dropna()
+        assert predicted.to_dict() == {"features": 40, "activations": 0}
+        assert set(table.loc[predicted.index, "predicted_from"]) == {"strategy"}
+        assert table.loc["features", "compared_bytes_per_epoch"] == 40
+        assert table["predicted_from"].notna().sum() == 2
+
     def test_feature_bytes_follow_from_the_sampled_nodes(self, ring, built):
         epochs = [row for epoch in range(3) for row in both_ranks(epoch, sent_features_bytes=100 * epoch)]
         accesses = [

@@ -33,15 +33,16 @@ def main() -> None:
     )
     for table, plugin in TABLES.items():
         for name, described in plugin.constants["OPTIONS"]["properties"].items():
-            items = described.get("items")
+            repeatable = described["type"] == "array"
+            value = described["items"] if repeatable else described
             parser.add_argument(
-                f"--{name.removesuffix('s').replace('_', '-') if items else name.replace('_', '-')}",
-                action="append" if items else "store",
-                type=float if (items or described)["type"] == "number" else str,
+                f"--{name.removesuffix('s').replace('_', '-') if repeatable else name.replace('_', '-')}",
+                action="append" if repeatable else "store",
+                type=float if value["type"] == "number" else str,
                 dest=name,
                 default=argparse.SUPPRESS,
                 metavar="VALUE",
-                help=f"for {table}: {described['description']} {'Repeatable; b' if items else 'B'}y default "
+                help=f"for {table}: {described['description']} {'Repeatable; by' if repeatable else 'By'} default "
                 f"{described['default']}.",
             )
     parser.add_argument(

@@ -162,7 +162,7 @@ def new_figure(width_in: float, height_in: float, title: str) -> Figure:
 def finish(figure: Figure, note: str, handles: Sequence[Artist] = (), ncols: int = 1) -> None:
     """Make room below the axes for a legend and, under it, a note that says what n and the whiskers are."""
     width_in, height_in = figure.get_size_inches()
-    lines = textwrap.wrap(note, int(width_in * 21), break_long_words=False)
+    lines = textwrap.wrap(note, int(width_in * 20), break_long_words=False)
     note_in = 0.11 * len(lines) + 0.06
     legend_in = 0.155 * math.ceil(len(handles) / ncols) + 0.04 if handles else 0.0
     below_in = note_in + legend_in
@@ -270,13 +270,17 @@ def dots(axes: Axes, name: str, points: pd.DataFrame, **look: Any) -> None:
     mark(line, name)
 
 
-def say_failures(axes: Axes, failed: pd.DataFrame) -> None:
-    """Say at the rows whose runs all failed why they did."""
+def say_failures(axes: Axes, failed: pd.DataFrame, columns: int = 1) -> None:
+    """Say at the rows whose runs all failed why they did, over `columns` axes of one width of which these are first."""
     across = axes.get_yaxis_transform()
+    if columns > 1:
+        axes.set_zorder(1)
+        axes.patch.set_visible(False)
     for _, row in failed.iterrows():
-        (cross,) = axes.plot([0.02], [row["row"]], marker="x", color=INK, markersize=5, transform=across)
+        (cross,) = axes.plot([0.02 * columns], [row["row"]], marker="x", color=INK, markersize=5, transform=across)
         mark(cross, "failure")
-        axes.text(0.045, row["row"], row["failure"], va="center", fontsize=6.5, fontstyle="italic", transform=across)
+        look = {"va": "center", "fontsize": 6.5, "fontstyle": "italic", "in_layout": columns == 1}
+        axes.text(0.045 * columns, row["row"], row["failure"], transform=across, **look)
 
 
 def head_panel(axes: Axes, panel: str, failed: pd.DataFrame) -> None:

@@ -37,7 +37,7 @@ def labelled(
     """A copy with `panel` (graph, platform, and what its runs have in common), `label` (what tells them apart), `row`.
 
     Platforms never share a panel. Rows are in the order in which they are shown; `row` counts the labels of a panel. A
-    label that tells the number of ranks has a star where they are more than the cores. Of
+    label or panel that tells the number of ranks has a star where they are more than the cores. Of
 
         graph     platform      strategy   partitioner  model  ranks
         powerlaw  CPU and Gloo  minibatch  metis        sage   2
@@ -53,12 +53,12 @@ def labelled(
         told_by += ["hosts"] if part["hosts"].gt(1).any() else []
         told_by += ["link_mbit"] if part["link_mbit"].notna().any() else []
         varying = [name for name in told_by if part[name].nunique(dropna=False) > 1] or [told_by[0]]
-        common = [_word(name, part[name].iloc[0]) for name in told_by if name not in varying]
+        common = [name for name in told_by if name not in varying]
         head = ", ".join(_head(*pair) for pair in zip(panel_by, heads, strict=True))
         part = part.sort_values([*varying, "seed"], kind="stable")
         labels = [_name(row, varying) for _, row in part.iterrows()]
         order = {label: row for row, label in enumerate(dict.fromkeys(labels))}
-        panel = ": ".join(filter(None, [head, ", ".join(common)]))
+        panel = ": ".join(filter(None, [head, _name(part.iloc[0], common)]))
         parts.append(part.assign(panel=panel, label=labels, row=[order[label] for label in labels]))
     return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
 
@@ -137,7 +137,7 @@ def note(drawn: pd.DataFrame, shown: str, places: Sequence[str] = ("row",)) -> s
             ", ".join([row["label"], *(_word(name, row[name]) for name in places[1:])]) for _, row in rows.iterrows()
         ]
         words.append(f"{failure[0].upper()}{failure[1:]}: {'; '.join(dict.fromkeys(names))}.")
-    if drawn["label"].astype(str).str.endswith(OVERSUBSCRIBED).any():
+    if any(drawn[name].astype(str).str.endswith(OVERSUBSCRIBED).any() for name in ("label", "panel")):
         words.append(f"{OVERSUBSCRIBED} more ranks than cores.")
     return " ".join(words)
 

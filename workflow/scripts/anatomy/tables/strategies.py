@@ -39,9 +39,9 @@ COLUMNS = RUN_COLUMNS | {
     "paper_gain": Column(
         "Float64",
         "",
-        "largest gain that the method's paper reports, over what and on which machines it says in its strategy's "
-        "module; missing where it reports none that can be carried over",
+        "headline gain of the method's paper; missing where it reports none that can be carried over",
     ),
+    "paper_claim": Column("string", "", "of what that gain is, over what, on which machines, and where it stands"),
     "profiled_step_s": Column(
         "Float64", "s", "wall time of a profiled step: mean over ranks and steps; profiler's warm-up out"
     ),
@@ -78,7 +78,8 @@ COLUMNS = RUN_COLUMNS | {
 
 
 def build(study: Study, options: Mapping[str, Any]) -> pd.DataFrame:
-    """One row per run; what needs a baseline is missing where there is none."""
+    """One row per run; what needs a baseline is missing where there is none. Traces recorded elsewhere have
+    communication alone."""
     baselines = {_compared_by(run): run for run in study.runs if _is_baseline(run, options["baseline"])}
     return as_frame([_row(run, baselines.get(_compared_by(run))) for run in study.runs], COLUMNS)
 
@@ -94,11 +95,11 @@ def _compared_by(run: StudyRun) -> tuple[Any, ...]:
 
 
 def _row(run: StudyRun, baseline: StudyRun | None) -> dict[str, Any]:
-    if run.recorded or not run.completed:
+    if not run.completed:
         return run.columns
-    method = STRATEGIES[run.columns["method"]].constants
-    row = run.columns | _measured(run) | {"num_layers": run.spec["model"]["num_layers"]}
-    row["paper_gain"] = method.get("PAPER", {}).get("gain")
+    if run.recorded:
+        return run.columns | ({} if without_traces(run) else exposure(run))
+    row = run.columns | _measured(run) | {"num_layers": run.spec["model"]["num_layers"]} | _paper(run)
     if baseline is None:
         return row
     other = _measured(baseline)
@@ -109,6 +110,14 @@ def _row(run: StudyRun, baseline: StudyRun | None) -> dict[str, Any]:
         "memory_ratio": _ratio(row, other, "peak_memory_bytes"),
     }
     return row | {"baseline_run": baseline.name} | compared | _accuracy_lost(run, baseline)
+
+
+def _paper(run: StudyRun) -> dict[str, Any]:
+    paper = STRATEGIES[run.columns["method"]].constants.get("PAPER")
+    if paper is None:
+        return {}
+    claim = f"{paper['of']} {paper['gain']:g} times, over {paper['over']}, on {paper['on']} ({paper['source']})"
+    return {"paper_gain": paper["gain"], "paper_claim": claim}
 
 
 def _measured(run: StudyRun) -> dict[str, Any]:

@@ -37,13 +37,15 @@ COLUMNS = RUN_COLUMNS | {
     "predicted_bytes_per_epoch": Column(
         "Float64",
         "B",
-        "computed here; missing where there is no closed form. Full-graph activations and gradients: halo nodes of the "
-        "partition x widths of the hidden layers x 4 B. Mini-batch features: remote rows that the sampler asked for x "
-        "features x 4 B; requests: the same rows x 4 B, and 8 B per step and pair of ranks. Weights: 2 (ranks - 1) x "
-        "(parameters + 2) x 4 B per step",
+        "computed here, of the methods fullgraph, minibatch and distdgl; of any other as declared; missing where there "
+        "is no closed form. Full-graph activations and gradients: halo nodes of the partition x widths of the hidden "
+        "layers x 4 B. Mini-batch features: remote rows that the sampler asked for x features x 4 B; requests: the "
+        "same rows x 4 B, and 8 B per step and pair of ranks. Weights: 2 (ranks - 1) x (parameters + 2) x 4 B per step",
     ),
     "predicted_from": Column(
-        "string", "", "what the prediction is computed from: partition, accesses (sampled nodes) or model"
+        "string",
+        "",
+        "what the prediction is computed from: partition, accesses (sampled nodes), model, or by the strategy itself",
     ),
     "compared_bytes_per_epoch": Column(
         "Float64",
@@ -70,12 +72,13 @@ def _kinds(run: StudyRun) -> list[dict[str, Any]]:
     leading = run.columns | {name: total[name] for name in ("edge_cut", "communication_volume", "replication_factor")}
     if not run.completed:
         return [leading]
-    declared, predicted = run.metrics["predicted"], _predictions(run)
+    declared = {kind: run.metrics["predicted"].get(f"{column}_per_epoch") for kind, column in SENT_COLUMNS.items()}
+    predicted = _predictions(run, declared)
     rows = []
     for kind, column in SENT_COLUMNS.items():
         measured = _mean_sent(run.measured_epochs, column)
         row = {"kind": kind, "measured_bytes_per_epoch": measured, "compared_bytes_per_epoch": measured}
-        row["declared_bytes_per_epoch"] = declared.get(f"{column}_per_epoch")
+        row["declared_bytes_per_epoch"] = declared[kind]
         rows.append(leading | row | predicted.get(kind, {}))
     return rows
 
@@ -86,7 +89,8 @@ def _mean_sent(epochs: pd.DataFrame, column: str) -> float | None:
     return None if sent.empty or sent.isna().any() else float(sent.mean())
 
 
-def _predictions(run: StudyRun) -> dict[str, dict[str, Any]]:
+def _predictions(run: StudyRun, declared: Mapping[str, int | None]) -> dict[str, dict[str, Any]]:
+    """By kind. What is computed here does not look at what the strategy declared, so that each checks the other."""
     weights = {"predicted_bytes_per_epoch": _weight_bytes(run), "predicted_from": "model"}
     match run.spec["strategy"]["method"]:
         case "fullgraph":
@@ -97,7 +101,11 @@ def _predictions(run: StudyRun) -> dict[str, dict[str, Any]]:
         case "distdgl":
             return {"weights": weights, **{kind: row for kind, row in _fetch_bytes(run).items() if kind == "features"}}
         case _:
-            return {}
+            return {
+                kind: {"predicted_bytes_per_epoch": size, "predicted_from": "strategy"}
+                for kind, size in declared.items()
+                if size is not None
+            }
 
 
 def _boundary_bytes(run: StudyRun) -> int:

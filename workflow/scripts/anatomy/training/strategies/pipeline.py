@@ -52,6 +52,14 @@ OPTIONS: dict[str, Any] = {
     "required": ["epochs"],
 }
 
+PAPER: dict[str, Any] = {
+    "gain": 2.45,
+    "of": "epoch time, 1.58 on average, up to",
+    "over": "graph parallelism, which gives every rank a part of the graph",
+    "on": "GPUs",
+    "source": "abstract of GNNPipe, arXiv 2308.10087",
+}
+
 EXACT = ({"chunks": 1},)
 
 LAYERS_OVER_RANKS: dict[str, Any] = {}
