@@ -76,11 +76,12 @@ class Results:
         epochs: Sequence[Mapping[str, Any]] = (),
         accesses: Sequence[Mapping[str, int]] = (),
         link_mbit: int | None = None,
+        options: Mapping[str, Any] | None = None,
         **metrics: Any,
     ) -> str:
         """A timed run; rows of `epochs` and `accesses` are completed with zeros. Returns its name.
 
-        With `link_mbit` each rank has a host of its own.
+        With `link_mbit` each rank has a host of its own; `options` are further ones of the strategy.
         """
         spread = {} if link_mbit is None else {"hosts": ranks, "link_mbit": link_mbit}
         link = f".h{ranks}.l{link_mbit}" if spread else ""
@@ -92,7 +93,7 @@ class Results:
             "graph": graph,
             "partitioner": partitioner,
             "num_parts": ranks,
-            "strategy": {"name": method, "method": method},
+            "strategy": {"name": method, "method": method} | dict(options or {}),
             "model": {"name": "sage", "layer": "sage", "num_layers": 2},
             "ranks": ranks,
             "seed": seed,

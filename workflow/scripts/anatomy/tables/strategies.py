@@ -8,7 +8,7 @@ import pandas as pd
 from anatomy.tables.common.columns import RUN_COLUMNS, Column, as_frame
 from anatomy.tables.common.inputs import Study, StudyRun, without_traces
 from anatomy.tables.common.timing import epoch_seconds
-from anatomy.tables.common.traffic import exposure, sent_bytes
+from anatomy.tables.common.traffic import exposure, most_exposed, sent_bytes
 from anatomy.training.options import STRATEGIES
 
 SUMMARY = (
@@ -29,6 +29,11 @@ OPTIONS = {
 KEY = ("run",)
 COLUMNS = RUN_COLUMNS | {
     "num_layers": Column("Int64", "", "layers of the model"),
+    "chunks": Column(
+        "Int64",
+        "",
+        "pieces that the strategy cuts the graph into (pipeline) or each exchange (chunked); missing for the others",
+    ),
     "baseline_run": Column(
         "string", "", "run of the baseline that this one is compared with; missing where there is none that completed"
     ),
@@ -51,6 +56,8 @@ COLUMNS = RUN_COLUMNS | {
     "hidden_s_per_step": Column("Float64", "s", "communication of a profiled step while something is computed"),
     "exposed_share": Column("Float64", "", "exposed_s_per_step / profiled_step_s"),
     "exposed_ratio": Column("Float64", "", "exposed_s_per_step over the baseline's"),
+    "most_exposed_rank": Column("Int64", "", "the rank whose profiled steps have the largest share of exposed_s"),
+    "most_exposed_share": Column("Float64", "", "that rank's share; missing where a rank has no communication"),
     "sent_bytes_per_epoch": Column(
         "Float64",
         "B",
@@ -94,11 +101,12 @@ def _compared_by(run: StudyRun) -> tuple[Any, ...]:
 
 
 def _row(run: StudyRun, baseline: StudyRun | None) -> dict[str, Any]:
-    if run.recorded or not run.completed:
+    if run.recorded:
         return run.columns
-    method = STRATEGIES[run.columns["method"]].constants
-    row = run.columns | _measured(run) | {"num_layers": run.spec["model"]["num_layers"]}
-    row["paper_gain"] = method.get("PAPER", {}).get("gain")
+    row = run.columns | {"num_layers": run.spec["model"]["num_layers"], "chunks": _chunks(run)}
+    if not run.completed:
+        return row
+    row |= _measured(run) | {"paper_gain": _method(run).get("PAPER", {}).get("gain")}
     if baseline is None:
         return row
     other = _measured(baseline)
@@ -111,6 +119,16 @@ def _row(run: StudyRun, baseline: StudyRun | None) -> dict[str, Any]:
     return row | {"baseline_run": baseline.name} | compared | _accuracy_lost(run, baseline)
 
 
+def _method(run: StudyRun) -> Mapping[str, Any]:
+    return STRATEGIES[run.columns["method"]].constants
+
+
+def _chunks(run: StudyRun) -> int | None:
+    """As the strategy was told, or as many for each rank as it makes itself."""
+    chunks_per_rank = _method(run).get("CHUNKS_PER_RANK", 0)
+    return run.spec["strategy"].get("chunks") or chunks_per_rank * run.spec["ranks"] or None
+
+
 def _measured(run: StudyRun) -> dict[str, Any]:
     return {
         "epoch_s": epoch_seconds(run),
@@ -118,7 +136,7 @@ def _measured(run: StudyRun) -> dict[str, Any]:
         "peak_memory_bytes": run.epochs["peak_memory_bytes"].max(),
         "epochs": run.epochs["epoch"].nunique(),
         "val_accuracy": run.metrics["final"]["val_accuracy"],
-        **({} if without_traces(run) else exposure(run)),
+        **({} if without_traces(run) else exposure(run) | most_exposed(run)),
     }
 
 
