@@ -304,6 +304,25 @@ def baseline_of(run: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(run[name] for name in ("graph", "model", "ranks", "seed", "platform"))
 
 
+def memory(**options: Any) -> pd.DataFrame:
+    rng = np.random.default_rng(8)
+    owners = {"features": 16e6, "structure": 40e6, "activations": 12e6, "exchange": 9e6, "evaluation": 5e6}
+    rows = []
+    for run in unique_runs(**options):
+        if run["status"] != "completed":
+            rows.append(run)
+            continue
+        for rank in range(run["ranks"]):
+            scale = {"metis": 1.0, "random": 1.8}.get(run["partitioner"], 1.4) * rng.uniform(0.95, 1.05)
+            known = {} if run["method"] == "minibatch" else {owner: int(scale * size) for owner, size in owners.items()}
+            sizes = known | {"parameters": 200_000, "rest": int(rng.uniform(250e6, 260e6))}
+            rows += [
+                {**run, "rank": rank, "owner": owner, "bytes": size, "peak_memory_bytes": sum(sizes.values())}
+                for owner, size in sizes.items()
+            ]
+    return pd.DataFrame(rows)
+
+
 def partitions(graphs=("powerlaw",), partitioners=("hash", "ldg", "metis", "random"), ranks=(2, 4)) -> pd.DataFrame:
     scale = {"metis": 1.0, "random": 3.5, "hash": 3.4, "ldg": 2.0}
     rows = []
@@ -342,6 +361,7 @@ MAKERS = {
     "partitions": partitions,
     "strategies": strategies,
     "gains": strategies,
+    "memory": memory,
 }
 
 

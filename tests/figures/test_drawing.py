@@ -38,6 +38,7 @@ WHISKERED = {
     "partitions": set(),
     "strategies": {"epoch time", "exposed", "hidden", "sent", "memory", "accuracy", "lost by epochs", "lost by time"},
     "gains": {"measured"},
+    "memory": {"total"},
 }
 ONLY_WHISKERS = {"batch", "total"}
 
@@ -93,7 +94,7 @@ def test_artists_show_the_values_of_the_csv_and_nothing_else(name, make_table):
     assert set(artists) - told <= REFERENCES
 
 
-@pytest.mark.parametrize("name", ["phases", "imbalance"])
+@pytest.mark.parametrize("name", ["phases", "imbalance", "memory"])
 def test_bars_start_where_the_csv_says(name, make_table):
     figure, drawn = drawn_with(name, make_table(name))
     starts = [bar.get_x() for axes in figure.axes for bar in axes.patches]
@@ -364,3 +365,14 @@ def test_silent_runs_say_that_nothing_is_sent(make_table):
 def test_target_is_drawn_where_it_is_given(make_table):
     figure, _ = drawn_with("convergence", make_table("convergence"), target=0.65)
     assert [line.get_ydata()[0] for line in artists_of(figure)["target"]] == [65]
+
+
+def test_memory_is_that_of_the_rank_with_the_largest_peak(make_table):
+    table = make_table("memory", partitioners=("metis",), strategies=("fullgraph",), seeds=(0,))
+    peaks = table.groupby("rank")["peak_memory_bytes"].first()
+    of_largest = table[table["rank"] == peaks.idxmax()].set_index("owner")["bytes"] / 1e6
+    _, drawn = drawn_with("memory", table)
+    segments = drawn[drawn["mark"] == "memory"].set_index("owner")["value"]
+    assert segments.to_dict() == pytest.approx(of_largest.to_dict())
+    total = drawn.loc[drawn["mark"] == "total", "value"].item()
+    assert total == pytest.approx(peaks.max() / 1e6)

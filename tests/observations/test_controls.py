@@ -22,6 +22,10 @@ LABELS = {
     "slow_links_dominate": ["link_mbit"],
     "cache_catches_refetches": ["policy", "capacity_share"],
     "minibatch_reaches_accuracy_sooner": ["method"],
+    "strategies_hide_communication": ["method"],
+    "sampling_saves_memory": ["method"],
+    "chunks_fill_the_pipeline": ["chunks"],
+    "pipelining_wins_when_deep": ["chunks", "num_layers"],
 }
 """The columns that tie a number to what it is said to be a number of."""
 
@@ -34,6 +38,10 @@ SWAPPED = {
     "partitioner_cuts_fetches": {"partitioner": {"metis": "random", "random": "metis"}},
     "slow_links_dominate": {"link_mbit": {100: 1000, 1000: 100}},
     "minibatch_reaches_accuracy_sooner": {"method": {"minibatch": "fullgraph", "fullgraph": "minibatch"}},
+    "strategies_hide_communication": {"method": {"pipegcn": "fullgraph", "fullgraph": "pipegcn"}},
+    "sampling_saves_memory": {"method": {"bns": "fullgraph", "fullgraph": "bns"}},
+    "chunks_fill_the_pipeline": {"chunks": {2: 8, 8: 2}},
+    "pipelining_wins_when_deep": {"num_layers": {2: 8, 8: 2}},
 }
 """Labels exchanged: what was true is now false."""
 
@@ -43,6 +51,8 @@ SWAPPED_COLUMNS = {
     "weak_scaling_efficiency": ("efficiency", "epoch_s"),
     "sync_is_waiting": ("sync_wait_s_per_step", "compute_s_per_step"),
     "cache_catches_refetches": ("hits", "capacity_nodes"),
+    "staleness_costs_no_accuracy": ("accuracy_lost", "accuracy_lost_in_time"),
+    "saved_time_is_accuracy": ("accuracy_lost_in_time", "accuracy_lost"),
 }
 """Columns exchanged; the second is filled with numbers of another kind."""
 
@@ -206,6 +216,10 @@ def test_a_configuration_with_fewer_seeds_is_inconclusive(observation, planted, 
         "sync_is_waiting",
         "slow_links_dominate",
         "minibatch_reaches_accuracy_sooner",
+        "strategies_hide_communication",
+        "saved_time_is_accuracy",
+        "chunks_fill_the_pipeline",
+        "pipelining_wins_when_deep",
     ],
 )
 def test_times_of_oversubscribed_runs_decide_nothing(observation, planted, verdict_on):
@@ -216,7 +230,16 @@ def test_times_of_oversubscribed_runs_decide_nothing(observation, planted, verdi
     assert judgement.reason == "already 2 ranks are more than this machine has cores or GPUs for"
 
 
-@pytest.mark.parametrize("observation", ["partitioner_cuts_volume", "volume_predicted", "cache_catches_refetches"])
-def test_bytes_of_oversubscribed_runs_are_as_good_as_any(observation, planted, verdict_on):
+@pytest.mark.parametrize(
+    "observation",
+    [
+        "partitioner_cuts_volume",
+        "volume_predicted",
+        "cache_catches_refetches",
+        "staleness_costs_no_accuracy",
+        "sampling_saves_memory",
+    ],
+)
+def test_bytes_and_accuracies_of_oversubscribed_runs_are_as_good_as_any(observation, planted, verdict_on):
     table = planted.table(observation, holds=True).assign(oversubscribed=True).astype({"oversubscribed": "boolean"})
     assert verdict_on(observation, table).verdict == SUPPORTED

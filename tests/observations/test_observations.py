@@ -199,6 +199,104 @@ class TestTimeToAccuracy:
         assert "no counterpart for" in judgement.reason
 
 
+class TestStrategies:
+    def test_the_strategy_that_hides_least_decides_unless_others_are_asked_for(self, planted, verdict_on):
+        table = planted.table("strategies_hide_communication", holds=False)
+        judgement = verdict_on("strategies_hide_communication", table)
+        assert judgement.verdict == NOT_SUPPORTED
+        assert judgement.estimate == pytest.approx(0.8, rel=0.03)
+        alone = verdict_on("strategies_hide_communication", table, {"methods": ["bns"]})
+        assert alone.verdict == SUPPORTED
+        assert alone.estimate == pytest.approx(0.2, rel=0.03)
+
+    def test_no_strategy_of_the_methods_is_said_by_name(self, planted, verdict_on):
+        table = planted.table("strategies_hide_communication", holds=True)
+        judgement = verdict_on("strategies_hide_communication", table, {"methods": ["cached", "chunked"]})
+        assert judgement.reason == "no run with method = cached or chunked and at least 2 ranks in the table"
+
+    @pytest.mark.parametrize(
+        ("observation", "measure"),
+        [
+            ("strategies_hide_communication", "exposed_ratio"),
+            ("staleness_costs_no_accuracy", "accuracy_lost"),
+            ("saved_time_is_accuracy", "accuracy_lost_in_time"),
+            ("sampling_saves_memory", "memory_ratio"),
+            ("pipelining_wins_when_deep", "gain"),
+        ],
+    )
+    def test_without_a_baseline_or_a_number_it_is_inconclusive(self, observation, measure, planted, verdict_on):
+        table = planted.table(observation, holds=True)
+        last = table["run"].iloc[-1]
+        unknown = table.assign(**{measure: table[measure].mask(table["run"] == last)})
+        assert verdict_on(observation, unknown).reason == f"{measure} is missing for {last}"
+        table["baseline_run"] = table["baseline_run"].mask(table["run"] == last)
+        reason = f"no completed baseline of the same graph, model, ranks and seed for {last}"
+        judgement = verdict_on(observation, table)
+        assert (judgement.verdict, judgement.reason) == (INCONCLUSIVE, reason)
+
+    def test_ranks_that_are_too_many_are_left_out_of_times_but_not_of_accuracy(self, planted, verdict_on):
+        for observation, verdict in (
+            ("saved_time_is_accuracy", SUPPORTED),
+            ("staleness_costs_no_accuracy", NOT_SUPPORTED),
+        ):
+            two, four = planted.table(observation, holds=True), planted.table(observation, holds=False)
+            crowded = four.assign(ranks=4, num_parts=4, oversubscribed=True, run=four["run"] + ".4")
+            both = pd.concat([two, crowded.astype(two.dtypes)], ignore_index=True)
+            assert verdict_on(observation, both).verdict == verdict
+
+    def test_notes_tell_strategies_and_ranks_apart(self, planted):
+        module, two = OBSERVATIONS["sampling_saves_memory"].load(), planted.table("sampling_saves_memory", holds=True)
+        two["peak_memory_bytes"] = 700
+        four = two.assign(ranks=4, memory_ratio=0.4, peak_memory_bytes=500).astype(two.dtypes)
+        notes = module.notes(pd.concat([two, four], ignore_index=True), {})
+        by_ranks = {"bns, 2 ranks": pytest.approx(0.6, rel=0.03), "bns, 4 ranks": pytest.approx(0.4)}
+        assert notes["ratio_by_strategy_and_ranks"] == by_ranks
+        assert notes["ratio_by_strategy"] == {"bns": pytest.approx((0.6 + 0.4) / 2, rel=0.03)}
+        assert notes["peak_memory_bytes_by_strategy_and_ranks"] == {"bns, 2 ranks": 700.0, "bns, 4 ranks": 500.0}
+
+
+class TestPipelines:
+    def test_only_pipelines_of_so_many_chunks_decide(self, planted, verdict_on):
+        table = planted.table("chunks_fill_the_pipeline", holds=True)
+        # 2 and 8 chunks on 2 stages expose 0.8 and 0.3 of a step.
+        assert verdict_on("chunks_fill_the_pipeline", table).estimate == pytest.approx(0.3, rel=0.03)
+        one_each = verdict_on("chunks_fill_the_pipeline", table, {"chunks_per_stage": 1})
+        assert (one_each.verdict, one_each.estimate) == (NOT_SUPPORTED, pytest.approx(0.8, rel=0.03))
+        none = verdict_on("chunks_fill_the_pipeline", table, {"chunks_per_stage": 3})
+        assert "no run with method = pipeline and chunks_per_stage = 3" in none.reason
+
+    def test_a_run_of_other_chunks_that_failed_decides_nothing(self, planted, verdict_on):
+        table = planted.table("chunks_fill_the_pipeline", holds=True)
+        failed = (table["chunks"] == 2) & (table["seed"] == 1)
+        table.loc[failed, "status"] = "time limit"
+        table.loc[failed, ["exposed_share", "most_exposed_share"]] = pd.NA
+        assert verdict_on("chunks_fill_the_pipeline", table).verdict == SUPPORTED
+
+    def test_notes_say_where_and_with_how_many_chunks_stages_wait(self, planted):
+        table = planted.table("chunks_fill_the_pipeline", holds=True)
+        table.loc[table["seed"] == 0, "most_exposed_rank"] = 0
+        notes = OBSERVATIONS["chunks_fill_the_pipeline"].load().notes(table, {})
+        near = {"2 ranks, 2 chunks": pytest.approx(0.8, rel=0.03), "2 ranks, 8 chunks": pytest.approx(0.3, rel=0.03)}
+        assert notes["share_by_ranks_and_chunks"] == near
+        # 8 seeds of 2 pipelines each; seed 0 waits most on rank 0
+        assert notes["runs_by_ranks_and_most_exposed_rank"] == {"2 ranks, rank 0": 2, "2 ranks, rank 1": 14}
+
+    def test_shallow_models_decide_nothing_unless_they_are_called_deep(self, planted, verdict_on):
+        table = planted.table("pipelining_wins_when_deep", holds=True)
+        assert verdict_on("pipelining_wins_when_deep", table).estimate == pytest.approx(1.4, rel=0.03)
+        judgement = verdict_on("pipelining_wins_when_deep", table, {"min_layers": 2})
+        assert (judgement.verdict, judgement.estimate) == (NOT_SUPPORTED, pytest.approx(0.5, rel=0.03))
+
+    def test_notes_tell_depths_apart(self, planted):
+        table = planted.table("pipelining_wins_when_deep", holds=True)
+        notes = OBSERVATIONS["pipelining_wins_when_deep"].load().notes(table, {})
+        # of 8 layers, 2 and 8 chunks gain 0.6 and 1.4
+        by_depth = {"2 layers, 2 ranks": 0.5, "8 layers, 2 ranks": (0.6 + 1.4) / 2}
+        assert notes["gain_by_layers_and_ranks"] == {
+            name: pytest.approx(gain, rel=0.03) for name, gain in by_depth.items()
+        }
+
+
 def test_a_partitioner_that_is_not_in_the_table_is_named(planted, verdict_on):
     table = planted.table("partitioner_cuts_volume", holds=True)
     judgement = verdict_on("partitioner_cuts_volume", table, {"partitioner": "ldg"})

@@ -41,8 +41,18 @@ class Results:
         }
         write_json(folder / "graph.json", manifest)
 
-    def partition(self, graph: str, name: str, assignment: Sequence[int], halo_matrix: Sequence[Sequence[int]]) -> None:
-        """A partition `{partitioner}-{num_parts}` of a graph; only what tables read of it is true to the graph."""
+    def partition(
+        self,
+        graph: str,
+        name: str,
+        assignment: Sequence[int],
+        halo_matrix: Sequence[Sequence[int]],
+        edges: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """A partition `{partitioner}-{num_parts}` of a graph; only what tables read of it is true to the graph.
+
+        `edges`: of each part, all of its in-edges, and those of them that come from other parts.
+        """
         folder = self.folder / "partitions" / graph / name
         folder.mkdir(parents=True)
         volume = int(np.sum(halo_matrix))
@@ -57,6 +67,10 @@ class Results:
             "method": "metis",
             "num_parts": len(halo_matrix),
             "num_nodes": len(assignment),
+            "parts": [
+                {"part": part, "nodes": list(assignment).count(part), "edges": found, "cut_edges": cut}
+                for part, (found, cut) in enumerate(edges)
+            ],
             "total": total,
             "halo_matrix": [list(row) for row in halo_matrix],
             "seconds": 0.5,
@@ -76,11 +90,13 @@ class Results:
         epochs: Sequence[Mapping[str, Any]] = (),
         accesses: Sequence[Mapping[str, int]] = (),
         link_mbit: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        device: str = "cpu",
         **metrics: Any,
     ) -> str:
         """A timed run; rows of `epochs` and `accesses` are completed with zeros. Returns its name.
 
-        With `link_mbit` each rank has a host of its own.
+        With `link_mbit` each rank has a host of its own; `options` are further ones of the strategy.
         """
         spread = {} if link_mbit is None else {"hosts": ranks, "link_mbit": link_mbit}
         link = f".h{ranks}.l{link_mbit}" if spread else ""
@@ -92,11 +108,11 @@ class Results:
             "graph": graph,
             "partitioner": partitioner,
             "num_parts": ranks,
-            "strategy": {"name": method, "method": method},
+            "strategy": {"name": method, "method": method} | dict(options or {}),
             "model": {"name": "sage", "layer": "sage", "num_layers": 2},
             "ranks": ranks,
             "seed": seed,
-            "training": {"device": "cpu", "communication": "gloo", "threads_per_rank": 1},
+            "training": {"device": device, "communication": "gloo", "threads_per_rank": 1},
         }
         write_json(folder / "run.json", spec | spread)
         content = {

@@ -61,6 +61,34 @@ def test_times_bytes_and_memory_are_beside_the_baseline(both):
     assert ours["hidden_s_per_step"] == pytest.approx(50e-6)
 
 
+def test_the_rank_that_waits_most_is_named(results, built):
+    """Of 2 steps of 1 ms each: rank 0 exposes 0.1 and 0.3 ms, rank 1 0.5 and 0.1 ms."""
+    run = results.run(epochs=epochs("fullgraph", 1, 1), final=final("fullgraph"))
+    steps = pd.concat([trace(0, 0), trace(0, 0).assign(step=2)], ignore_index=True)
+    steps["comm_exposed_ns"] = pd.array([100_000, 500_000, 300_000, 100_000], dtype="Int64")
+    results.traces(run, steps=steps)
+    row = built("strategies", results.study(run)).iloc[0]
+    assert (row["most_exposed_rank"], row["most_exposed_share"]) == (1, (0.5 + 0.1) / 2)
+    assert row["exposed_share"] == pytest.approx((0.1 + 0.3 + 0.5 + 0.1) / 4)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "chunks"),
+    [
+        ({"method": "pipeline", "chunks": None}, 4 * 2),
+        ({"method": "pipeline", "chunks": 3}, 3),
+        ({"method": "chunked", "chunks": 5}, 5),
+        ({"method": "bns"}, None),
+    ],
+)
+@pytest.mark.parametrize("status", ["completed", "time limit"])
+def test_chunks_are_those_that_were_asked_for_or_four_for_each_rank(strategy, chunks, status, results, built):
+    run = results.run(epochs=epochs("fullgraph", 1, 1), final=final("fullgraph"), status=status, options=strategy)
+    row = built("strategies", results.study(run)).iloc[0]
+    assert row["chunks"] == chunks if chunks else pd.isna(row["chunks"])
+    assert row["num_layers"] == 2
+
+
 def test_the_baseline_is_beside_itself(both):
     row = both.loc["fullgraph"]
     assert row[["gain", "sent_ratio", "memory_ratio", "exposed_ratio"]].tolist() == [1, 1, 1, 1]

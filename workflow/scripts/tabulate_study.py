@@ -12,7 +12,9 @@ enough for tables that need no more.
 
 import argparse
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from anatomy.program import parser_for, run_program
 from anatomy.tables import TABLES
@@ -33,18 +35,7 @@ def main() -> None:
     )
     for table, plugin in TABLES.items():
         for name, described in plugin.constants["OPTIONS"]["properties"].items():
-            repeatable = described["type"] == "array"
-            value = described["items"] if repeatable else described
-            parser.add_argument(
-                f"--{name.removesuffix('s').replace('_', '-') if repeatable else name.replace('_', '-')}",
-                action="append" if repeatable else "store",
-                type=float if value["type"] == "number" else str,
-                dest=name,
-                default=argparse.SUPPRESS,
-                metavar="VALUE",
-                help=f"for {table}: {described['description']} {'Repeatable; by' if repeatable else 'By'} default "
-                f"{described['default']}.",
-            )
+            _add_option(parser, table, name, described)
     parser.add_argument(
         "--left-out",
         default="{}",
@@ -69,6 +60,22 @@ def main() -> None:
     study = Study.of(arguments.results, pairs, arguments.partition, json_object(arguments.left_out, "--left-out"))
     manifest = tabulate(arguments.table, study, options, arguments.out)
     logging.info("wrote %s: %d rows", arguments.out / f"{arguments.table}.parquet", manifest["rows"])
+
+
+def _add_option(parser: argparse.ArgumentParser, table: str, name: str, described: Mapping[str, Any]) -> None:
+    """A table's option; of one that takes several values, each is given by itself."""
+    is_list = described["type"] == "array"
+    kind = described["items"]["type"] if is_list else described["type"]
+    parser.add_argument(
+        f"--{(name.removesuffix('s') if is_list else name).replace('_', '-')}",
+        action="append" if is_list else "store",
+        type=float if kind == "number" else str,
+        dest=name,
+        default=argparse.SUPPRESS,
+        metavar="VALUE",
+        help=f"for {table}: {described['description']} {'Repeatable; by' if is_list else 'By'} default "
+        f"{described['default']}.",
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pandas as pd
 from anatomy.tables.common.columns import RUN_COLUMNS, Column, as_frame
 from anatomy.tables.common.inputs import Study, StudyRun, without_traces
 from anatomy.tables.common.timing import epoch_seconds
-from anatomy.tables.common.traffic import exposure, sent_bytes
+from anatomy.tables.common.traffic import exposure, most_exposed, sent_bytes
 from anatomy.training.options import STRATEGIES
 
 SUMMARY = (
@@ -29,6 +29,11 @@ OPTIONS = {
 KEY = ("run",)
 COLUMNS = RUN_COLUMNS | {
     "num_layers": Column("Int64", "", "layers of the model"),
+    "chunks": Column(
+        "Int64",
+        "",
+        "pieces that the strategy cuts the graph into (pipeline) or each exchange (chunked); missing for the others",
+    ),
     "baseline_run": Column(
         "string", "", "run of the baseline that this one is compared with; missing where there is none that completed"
     ),
@@ -51,6 +56,8 @@ COLUMNS = RUN_COLUMNS | {
     "hidden_s_per_step": Column("Float64", "s", "communication of a profiled step while something is computed"),
     "exposed_share": Column("Float64", "", "exposed_s_per_step / profiled_step_s"),
     "exposed_ratio": Column("Float64", "", "exposed_s_per_step over the baseline's"),
+    "most_exposed_rank": Column("Int64", "", "the rank whose profiled steps have the largest share of exposed_s"),
+    "most_exposed_share": Column("Float64", "", "that rank's share; missing where a rank has no communication"),
     "sent_bytes_per_epoch": Column(
         "Float64",
         "B",
@@ -95,11 +102,12 @@ def _compared_by(run: StudyRun) -> tuple[Any, ...]:
 
 
 def _row(run: StudyRun, baseline: StudyRun | None) -> dict[str, Any]:
-    if not run.completed:
-        return run.columns
     if run.recorded:
         return run.columns | ({} if without_traces(run) else exposure(run))
-    row = run.columns | _measured(run) | {"num_layers": run.spec["model"]["num_layers"]} | _paper(run)
+    row = run.columns | {"num_layers": run.spec["model"]["num_layers"], "chunks": _chunks(run)}
+    if not run.completed:
+        return row
+    row |= _measured(run) | _paper(run)
     if baseline is None:
         return row
     other = _measured(baseline)
@@ -113,11 +121,21 @@ def _row(run: StudyRun, baseline: StudyRun | None) -> dict[str, Any]:
 
 
 def _paper(run: StudyRun) -> dict[str, Any]:
-    paper = STRATEGIES[run.columns["method"]].constants.get("PAPER")
+    paper = _method(run).get("PAPER")
     if paper is None:
         return {}
     claim = f"{paper['of']} {paper['gain']:g} times, over {paper['over']}, on {paper['on']} ({paper['source']})"
     return {"paper_gain": paper["gain"], "paper_claim": claim}
+
+
+def _method(run: StudyRun) -> Mapping[str, Any]:
+    return STRATEGIES[run.columns["method"]].constants
+
+
+def _chunks(run: StudyRun) -> int | None:
+    """As the strategy was told, or as many for each rank as it makes itself."""
+    chunks_per_rank = _method(run).get("CHUNKS_PER_RANK", 0)
+    return run.spec["strategy"].get("chunks") or chunks_per_rank * run.spec["ranks"] or None
 
 
 def _measured(run: StudyRun) -> dict[str, Any]:
@@ -127,7 +145,7 @@ def _measured(run: StudyRun) -> dict[str, Any]:
         "peak_memory_bytes": run.epochs["peak_memory_bytes"].max(),
         "epochs": run.epochs["epoch"].nunique(),
         "val_accuracy": run.metrics["final"]["val_accuracy"],
-        **({} if without_traces(run) else exposure(run)),
+        **({} if without_traces(run) else exposure(run) | most_exposed(run)),
     }
 
 

@@ -53,6 +53,8 @@ def chosen(
 ) -> pd.DataFrame:
     """Rows of completed runs that the claim is about: `fixed` columns and the option `where` have the given values.
 
+    Where a value is a list, a column may have any of its values.
+
     Traces that were recorded elsewhere are no repetition of anything, since they have no seed: they are left out.
 
     With `timed`, runs with more workers than cores or GPUs are left out: their times decide nothing.
@@ -66,13 +68,16 @@ def chosen(
         raise Inconclusive(f"the table has no column {unknown[0]!r} to choose by; its columns are {', '.join(table)}")
     rows = table[(table["ranks"] >= min_ranks) & table["seed"].notna()]
     for column, value in wanted.items():
-        fits = (rows[column] == value).fillna(False)
+        fits = rows[column].isin(value) if isinstance(value, list) else (rows[column] == value).fillna(False)
         if column not in CONFIGURATION:
             # A run that failed has no phases, kinds or caches to choose by; it must not drop out of sight for that.
             fits |= rows[column].isna() & (rows["status"] != COMPLETED)
         rows = rows[fits]
     if rows.empty:
-        described = [f"{column} = {value}" for column, value in wanted.items()]
+        described = [
+            f"{column} = {' or '.join(map(str, value)) if isinstance(value, list) else value}"
+            for column, value in wanted.items()
+        ]
         raise Absent(f"no run with {' and '.join([*described, f'at least {min_ranks} ranks'])} in the table")
     return _sound(_undisturbed(rows) if timed else rows)
 

@@ -27,3 +27,14 @@ def exposure(run: StudyRun) -> dict[str, float | None]:
         "exposed_share": exposed_ns / wall_ns,
         "wait_share": wait_ns.sum() / exposed_ns if known else None,
     }
+
+
+def most_exposed(run: StudyRun) -> dict[str, float | int]:
+    """Of a profiled run, the rank with the largest share of exposed communication in its steps, `most_exposed_rank`,
+    and that share, `most_exposed_share`; nothing where a rank has no communication."""
+    steps = run.trace_table("steps", ["rank", "wall_ns", "comm_exposed_ns"]).groupby("rank")
+    exposed_ns = steps["comm_exposed_ns"].sum(min_count=1)
+    if exposed_ns.isna().any():
+        return {}
+    shares = exposed_ns / steps["wall_ns"].sum()
+    return {"most_exposed_rank": int(shares.idxmax()), "most_exposed_share": float(shares.max())}
