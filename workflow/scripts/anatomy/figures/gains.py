@@ -60,7 +60,7 @@ def summarise(table: pd.DataFrame) -> pd.DataFrame:
     table = by_baseline(table[table["graph"].notna()])
     done = completed(table)
     measured = over_seeds(done, ROW, "gain")
-    known = done.dropna(subset=["paper_gain"]).drop_duplicates(list(ROW))
+    known = done.dropna(subset=["gain", "paper_gain"]).drop_duplicates(list(ROW))
     published = known.assign(value=as_number(known["paper_gain"]), claim=known["method"] + ": " + known["paper_claim"])
     alone = done.groupby(list(ROW), sort=False).filter(lambda row: row["gain"].isna().all())
     return marks(
@@ -116,6 +116,7 @@ def _draw_gains(axes: Axes, part: pd.DataFrame) -> None:
 
 def _differences(table: pd.DataFrame, drawn: pd.DataFrame) -> str:
     """In what the two gains of a row differ: how these were measured, and what each paper reports."""
+    table = table[table["graph"].notna()]
     platforms = " or ".join(sorted(table["platform"].dropna().unique()))
     most = table["hosts"].max()
     hosts = "all ranks on one host and its loopback link" if most == 1 else f"ranks on up to {most} hosts"

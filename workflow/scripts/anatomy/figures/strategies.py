@@ -1,6 +1,7 @@
 """What each strategy gains and costs: time, communication, bytes, memory and accuracy beside full-graph training."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -113,7 +114,7 @@ def draw(table: pd.DataFrame) -> tuple[Figure, pd.DataFrame]:
     counts = [len(row_names(part)) for _, part in panels]
     figure, axes = _style.panel_rows(TITLE, counts, [1] * len(_AXES), row_height_in=0.22)
     for line, (panel, part) in zip(axes, panels, strict=True):
-        line[0].set_title(panel)
+        _head_line(line, panel)
         _style.name_rows(line[0], row_names(part))
         _style.say_failures(line[0], lost(part), columns=len(_AXES))
         for cell, names in zip(line, _AXES.values(), strict=True):
@@ -122,13 +123,27 @@ def draw(table: pd.DataFrame) -> tuple[Figure, pd.DataFrame]:
         _say_nothing_sent(line[2], part[part["mark"] == "nothing"])
     for cell, words in zip(axes[-1], _AXES, strict=True):
         cell.set_xlabel(words)
+    figure.align_xlabels(list(axes[-1]))
     handles = [Line2D([], [], linestyle="", **_LOOKS[mark], label=name) for mark, name in _NAMES.items()]
     handles.append(Line2D([], [], **_BASELINE, label="full-graph training"))
     _style.finish(figure, note(drawn, "Means; whiskers: lowest to highest seed"), handles, ncols=5)
     return figure, drawn
 
 
+def _head_line(line: Sequence[Axes], panel: str) -> None:
+    """A panel's name above its first axes, which would be set apart from the next if it were their title."""
+    line[0].annotate(
+        panel, (0, 1), xycoords="axes fraction", xytext=(0, 6), textcoords="offset points", in_layout=False
+    )
+    line[1].set_title(" ")
+
+
 def _draw_marks(axes: Axes, points: pd.DataFrame) -> None:
+    if points.empty:
+        axes.set_xticks([])
+        axes.grid(False)
+        axes.tick_params(axis="y", length=0)
+        return
     for name, found in points.groupby("mark", sort=False):
         _style.dots(axes, name, found.assign(row=found["y"]), **_LOOKS.get(name, _PLAIN))
         if name != "hidden":
@@ -143,13 +158,14 @@ def _draw_marks(axes: Axes, points: pd.DataFrame) -> None:
 def _scale_plain(axes: Axes, points: pd.DataFrame) -> None:
     """Few ticks, and 0 in sight of what is an amount; accuracies differ too little for that."""
     axes.margins(x=0.12)
-    if not points.empty and points["mark"].iloc[0] in ("epoch time", "exposed", "hidden", "memory"):
-        axes.set_xlim(0, 1.1 * max(points["high"].max(), 1e-9))
+    if points["mark"].iloc[0] in ("epoch time", "exposed", "hidden", "memory"):
+        right = 1.1 * max(points["high"].max(), 1e-9)
+        axes.set_xlim(-0.05 * right, right)
     axes.xaxis.set_major_locator(MaxNLocator(3))
 
 
 def _scale_bytes(axes: Axes, low: float, high: float) -> None:
-    """Two or three round numbers of bytes, which is what a narrow axis has room for."""
+    """Two round numbers of bytes, as far apart as may be: a narrow axis has no room for more."""
     axes.set_xscale("log")
     pad = max((high / low) ** 0.12, 1.5)
     axes.set_xlim(low / pad, high * pad)
@@ -159,7 +175,7 @@ def _scale_bytes(axes: Axes, low: float, high: float) -> None:
         ticks = [tick for tick in ticks if low / pad <= tick <= high * pad]
         if len(ticks) > 1:
             break
-    axes.xaxis.set_major_locator(FixedLocator(ticks[:: math.ceil(len(ticks) / 3)]))
+    axes.xaxis.set_major_locator(FixedLocator([ticks[0], ticks[-1]]))
     axes.xaxis.set_major_formatter(EngFormatter(unit="B", sep=" "))
     axes.xaxis.set_minor_formatter(NullFormatter())
 

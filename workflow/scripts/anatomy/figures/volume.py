@@ -32,9 +32,10 @@ Bytes that all ranks together hand to the transport during one epoch's training 
 warm-up epochs and evaluation. Each row is one configuration; colour and shape of a filled mark tell the kind of
 data. Features and requests of mini-batches are those of the last epochs, whose accesses are recorded and from which
 the prediction is made. Marks are means over seeds, whiskers reach from the lowest to the highest seed. A ring is the
-volume predicted from partition, strategy, model and recorded accesses alone, where a closed form exists: where
-measurement and prediction agree, the ring surrounds its mark. Kinds of which nothing is sent are left out; a row
-that sends nothing says so. Runs that failed keep their row and say why.
+volume predicted from partition, strategy, model and recorded accesses alone, where a closed form exists (of plain
+full-graph and mini-batch training computed apart from the program that trains, of any other strategy by the strategy
+itself before it trains): where measurement and prediction agree, the ring surrounds its mark. Kinds of which nothing is
+sent are left out; a row that sends nothing says so. Runs that failed keep their row and say why.
 """
 
 DRAWN = (*ROW, "mark", "kind", "y", "value", "low", "high", "n", "failure")
