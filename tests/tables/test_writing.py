@@ -141,10 +141,11 @@ def test_the_program_writes_a_table_by_hand(results, run, scripts, tmp_path):
 
 
 def test_an_option_of_one_value_is_given_by_hand(results, run, scripts, tmp_path):
-    command = [sys.executable, scripts / "tabulate_study.py", "strategies", "--results", results.folder, "--run", run]
-    ended = subprocess.run([*command, "--out", tmp_path, "--baseline", "mine"], capture_output=True, text=True)
+    command = [sys.executable, scripts / "tabulate_study.py", "strategies", "--results", results.folder]
+    command += ["--out", tmp_path, "--run", run, "--baseline", "minibatch"]
+    ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
-    assert json.loads((tmp_path / "strategies.json").read_text())["options"] == {"baseline": "mine"}
+    assert json.loads((tmp_path / "strategies.json").read_text())["options"] == {"baseline": "minibatch"}
 
 
 def test_an_unknown_table_is_answered_with_those_that_there_are(scripts):
