@@ -47,7 +47,7 @@ def executor(tmp_path):
         _last_known={},
         _cancelled=False,
         _next_seconds_between_status_checks=10,
-        _failed_nodes=set(),
+        _hosts_to_avoid=frozenset(),
         _preemption_warning=False,
         _status_query_calls=0,
         _status_query_failures=0,
@@ -93,6 +93,15 @@ def test_jobs_that_ended_are_reported_and_the_others_go_on(slurm, executor):
     assert look(executor, jobs("1", "2", "3", "4")) == ["1", "4"]
     assert executor.said[0] == ("2", "success")
     assert "TIMEOUT" in executor.said[1][1]
+
+
+def test_hosts_of_a_job_that_lost_one_are_not_left_out_but_those_that_a_person_names_are(executor):
+    """At once, since a job is submitted again while the look that found its failure is still going on."""
+    executor._failed_nodes.add("n1")
+    assert executor._failed_nodes == set()
+    executor._failed_nodes = {"n9"}
+    executor._failed_nodes.add("n1")
+    assert executor._failed_nodes == {"n9"}
 
 
 def test_no_job_is_lost_while_slurm_does_not_answer(slurm, executor, monkeypatch):

@@ -58,6 +58,19 @@ class StudyExecutor(Executor):
 
     # Submission
 
+    @property
+    def _failed_nodes(self) -> set[str]:
+        """Hosts that no job is to run on: those that a person named, and none besides.
+
+        The executor adds all hosts of a job that lost one. SLURM leaves out that one without being told; without the
+        others too, there may not be as many left as the next attempt needs, which then waits for ever.
+        """
+        return set(self._hosts_to_avoid)
+
+    @_failed_nodes.setter
+    def _failed_nodes(self, hosts: set[str]) -> None:
+        self._hosts_to_avoid = frozenset(hosts)
+
     def run_jobs(self, jobs: list[Any]) -> None:
         for job in jobs:
             self.run_job_pre(job)  # says that the job starts
@@ -104,8 +117,6 @@ class StudyExecutor(Executor):
         self._settled.clear()
         async for _ in super().check_active_jobs(active_jobs):
             pass
-        # All hosts of a job of which one failed, and that one SLURM leaves out without being told.
-        self._failed_nodes.clear()
         going_on = [job for job in active_jobs if id(job) not in self._settled]
         lost = await asyncio.to_thread(self._lost, [job.external_jobid for job in going_on])
         for job in going_on:
