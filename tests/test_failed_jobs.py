@@ -101,3 +101,19 @@ def test_logs_are_kept_until_a_later_try_succeeds(tmp_path):
     assert kept.exists()
     handler.handle(record(LogEvent.JOB_FINISHED, job_id=5))
     assert not kept.exists()
+
+
+def test_logs_that_an_earlier_call_kept_go_when_the_job_succeeds(tmp_path):
+    logs = tmp_path / "logs"
+    kept, other = logs / "failed" / "a.timed.log", logs / "failed" / "b.timed.log"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    other.touch()
+    handler = FailedJobs(logs)
+    handler.handle(record(LogEvent.JOB_INFO, jobid=5, log=[str(logs / "runs" / "a.timed.log")]))
+    handler.handle(record(LogEvent.JOB_INFO, jobid=6, log=[]))
+    assert kept.exists()
+    for number in (5, 6, 7):
+        handler.handle(record(LogEvent.JOB_FINISHED, job_id=number))
+    assert not kept.exists()
+    assert other.exists()

@@ -35,16 +35,17 @@ class FailedJobs(logging.Handler):
     def __init__(self, logs: Path) -> None:
         super().__init__()
         self._logs = logs
-        self._kept: dict[int, Path] = {}
+        self._places: dict[int, Path] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         event = getattr(record, "event", None)
-        if event == LogEvent.JOB_ERROR:
-            with contextlib.suppress(OSError):  # a full disk is no reason to fail twice
-                self._kept[record.jobid] = keep(self._logs, record.log, record.rule_msg)
-        elif event == LogEvent.JOB_FINISHED and (kept := self._kept.pop(getattr(record, "job_id", None), None)):
-            with contextlib.suppress(OSError):
-                kept.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a full disk is no reason to fail twice
+            if event == LogEvent.JOB_INFO and record.log:
+                self._places[record.jobid] = place_of(self._logs, record.log[0])
+            elif event == LogEvent.JOB_ERROR:
+                self._places[record.jobid] = keep(self._logs, record.log, record.rule_msg)
+            elif event == LogEvent.JOB_FINISHED and (place := self._places.get(getattr(record, "job_id", None))):
+                place.unlink(missing_ok=True)
 
 
 def place_of(logs: Path, log: str) -> Path:
