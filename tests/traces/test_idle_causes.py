@@ -204,7 +204,7 @@ def activity_of(events):
     copies = events.kind == Kind.MEMCPY
     chosen = (events.on_gpu & ~communicates & ~copies, communicates, copies)
     spans = [union(spans_of(events.start_ns[rows], events.end_ns[rows])) for rows in chosen]
-    return Activity(True, *(part for own in spans for part in (own, np.zeros(len(own), dtype=np.int8))))
+    return Activity(True, *(part for own in spans for part in (own, np.zeros(len(own), dtype=np.int8))), spans[1])
 
 
 @settings(deadline=None)

@@ -53,7 +53,7 @@ def dense_scores(
     return rows
 
 
-def gcn(weights: Weights, linked: torch.Tensor, rows: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+def gcn(weights: Weights, linked: torch.Tensor, rows: torch.Tensor, scale: torch.Tensor | float = 1.0) -> torch.Tensor:
     return (normalised(linked) * scale) @ rows @ weights["linear.weight"].T + weights["bias"]
 
 
@@ -63,7 +63,7 @@ def normalised(linked: torch.Tensor) -> torch.Tensor:
     return scale[:, None] * (linked + torch.eye(len(linked))) * scale[None, :]
 
 
-def sage(weights: Weights, linked: torch.Tensor, rows: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+def sage(weights: Weights, linked: torch.Tensor, rows: torch.Tensor, scale: torch.Tensor | float = 1.0) -> torch.Tensor:
     mean = (linked * scale) @ rows / linked.sum(1).clamp(min=1)[:, None]
     return rows @ weights["own.weight"].T + weights["own.bias"] + mean @ weights["neighbours.weight"].T
 
