@@ -39,6 +39,7 @@ OPTIONS = {
                 "chunked",
                 "decentralised",
                 "decoupled",
+                "delayed",
                 "featuresplit",
                 "pipegcn",
                 "pipeline",

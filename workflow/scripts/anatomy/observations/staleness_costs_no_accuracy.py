@@ -32,7 +32,7 @@ OPTIONS = {
             "type": "array",
             "items": {"type": "string"},
             "minItems": 1,
-            "default": ["bns", "cached", "decentralised", "decoupled", "pipegcn", "pipeline"],
+            "default": ["bns", "cached", "decentralised", "decoupled", "delayed", "pipegcn", "pipeline"],
             "description": "Methods of the strategies that the claim is about.",
         },
     },

@@ -24,7 +24,8 @@ THRESHOLD = 0.0
 OPTIONS = {"properties": {}, "required": []}
 
 _PREDICTIONS = ("predicted_bytes_per_epoch", "declared_bytes_per_epoch")
-"""Computed from the partition by the table, and announced by the training program: both must be right."""
+"""Computed by the table, and announced by the training program: both must be right. Where the table knows no closed
+form of a method, the former is the latter."""
 
 
 def values(table: pd.DataFrame, options: Mapping[str, Any]) -> Repetitions:
