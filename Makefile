@@ -26,6 +26,7 @@ check: $(VENV)/complete
 	snakefmt --check $(SNAKEMAKE_SOURCES)
 	snakemake --lint
 	snakemake --lint --configfile config/test.yaml
+	snakemake --lint --configfile config/test_strategies.yaml
 	snakemake --lint --configfile config/strategies.yaml
 
 $(VENV)/complete: envs/requirements.lock envs/create_environment.py
