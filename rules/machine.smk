@@ -13,18 +13,14 @@ session.put_python_first()
 if AT_WORK:
     session.end_with(os.getpid())
     session.end_when_told()
+    session.look_again_once()
     collect_failed(logger, Path(RESULTS, "logs"))
     if not workflow.output_settings.verbose:
         show_progress(logger, Path(RESULTS, "logs"))
     for want, names in PLAN.left_out.items():
         logger.warning(f"not measurable here, for want of {want}: {listed(names)}")
 
-if SITE is None:
-    # With a limit on jobs per second Snakemake considers all jobs anew every second, once for each job it has started: in a
-    # study of a hundred jobs that takes a quarter of a core away from the runs that are being measured.
-    if workflow.scheduling_settings is not None:
-        workflow.scheduling_settings.max_jobs_per_timespan = None
-else:
+if SITE is not None:
     os.environ[VARIABLE] = str(SITE.path.resolve())
     workflow.resource_settings.default_resources = Resources.parse(
         [f"{name}={value}" for name, value in cluster.default_resources(SITE).items()],

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -91,8 +92,6 @@ job.wait()
 
 def test_by_hand_nothing_is_watched(monkeypatch):
     monkeypatch.delenv("ANATOMY_OWNER", raising=False)
-    import threading
-
     before = threading.active_count()
     session.watch_owner()
     assert threading.active_count() == before
@@ -101,3 +100,20 @@ def test_by_hand_nothing_is_watched(monkeypatch):
 def test_wrong_folder_is_refused_in_one_line(tmp_path):
     with pytest.raises(StudyError, match="expected the project's root"):
         session.check_folder(tmp_path)
+
+
+def test_rounds_of_the_scheduler_do_not_multiply(monkeypatch):
+    """However often it asks to be woken, one timer is there, and after it another one may be."""
+    from snakemake.scheduling.job_scheduler import JobScheduler
+
+    monkeypatch.setattr(JobScheduler, "_schedule_reevalutation", None)
+    session.look_again_once()
+    scheduler = object.__new__(JobScheduler)
+    scheduler._open_jobs = threading.Semaphore(0)
+    before = threading.active_count()
+    for expected in (1, 2):
+        for _ in range(50):
+            scheduler._schedule_reevalutation(0.05)
+        assert threading.active_count() <= before + 1
+        assert scheduler._open_jobs.acquire(timeout=10)
+        assert not scheduler._open_jobs.acquire(timeout=0.2), f"woken more than {expected} times"

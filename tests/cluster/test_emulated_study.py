@@ -95,7 +95,9 @@ def test_everything_that_the_study_names_is_built(study):
     runs = pd.read_parquet(study.results / "tables" / "runs.parquet")
     own = runs[runs["seed"].notna()]
     assert set(own["status"]) == {"completed"}
-    assert Counter(own["hosts"]) == {1: 5, 2: 4}, "cliques, two strategies by two partitioners; three, and one of slow links"
+    assert Counter(own["hosts"]) == {1: 5, 2: 4}, (
+        "cliques, two strategies by two partitioners; three, and one of slow links"
+    )
 
 
 def test_the_table_of_bandwidths_has_both_links_and_their_shares(study):

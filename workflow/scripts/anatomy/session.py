@@ -94,6 +94,31 @@ def end_when_told() -> None:
     JobScheduler.schedule = schedule_until_told
 
 
+def look_again_once() -> None:
+    """Have Snakemake's scheduler keep one timer at most that wakes it.
+
+    It starts one in every round, to see whether its limit of jobs per second allows more by then, and each makes a
+    round of its own a second later. Every job that ends adds a chain of such rounds, so that after a hundred jobs the
+    scheduler keeps a core busy on which ranks are to be measured (Snakemake 9.27).
+    """
+    from snakemake.scheduling.job_scheduler import JobScheduler
+
+    def wake_later(scheduler: Any, delay_s: float) -> None:
+        if getattr(scheduler, "_is_woken_later", False):
+            return
+        scheduler._is_woken_later = True
+
+        def wake() -> None:
+            scheduler._is_woken_later = False
+            scheduler._open_jobs.release()
+
+        timer = threading.Timer(delay_s, wake)
+        timer.daemon = True
+        timer.start()
+
+    JobScheduler._schedule_reevalutation = wake_later
+
+
 def _end_children(interval_s: float = 0.2) -> None:
     """End the local jobs, also those that are just being started, until this process ends.
 
