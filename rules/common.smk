@@ -37,7 +37,7 @@ except StudyError as error:
     sys.exit(f"error: {error}")
 
 RESULTS = config["results"]
-PLAN = Plan(config, max_hosts=None if SITE else 1, sets_links=bool(SITE and SITE.set_link))
+PLAN = Plan(config, max_hosts=None if SITE else 1, sets_links=bool(SITE and SITE.set_link), limits_cpu=False)
 
 
 def one_of(names):

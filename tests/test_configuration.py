@@ -111,6 +111,16 @@ def test_the_configurations_we_ship_are_valid(path):
             "spread it",
         ),
         ("experiments.bandwidth.link_mbit", [0], "experiments.bandwidth.link_mbit.0", "found 0", "raise it"),
+        ("experiments.all.conditions", ["x"], "experiments.all.conditions", "'x' does not exist", "there are: none"),
+        ("conditions", {"x": {}}, "conditions.x", "{}", "change it"),
+        ("conditions", {"x": {"slow": {"rank": 0}}}, "conditions.x.slow", "the key 'factor'", "add it"),
+        (
+            "conditions",
+            {"x": {"slow": {"rank": 0, "factor": 0.5}}},
+            "conditions.x.slow.factor",
+            "found 0.5",
+            "raise it",
+        ),
         ("experiments.hosts.ranks_per_host", 1, "experiments.hosts.ranks_per_host", "found 1", "expected array"),
         (
             "strategies.minibatch.method",

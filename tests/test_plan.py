@@ -1,11 +1,14 @@
 """What a configuration plans: runs without repetition, those that need what a machine lacks, and recorded traces."""
 
 import copy
+import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from anatomy.configuration import check_configuration, trace_files
+from anatomy.errors import StudyError
 from anatomy.plan import Plan
 
 TEST = yaml.safe_load((Path(__file__).parents[1] / "config" / "test.yaml").read_text())
@@ -68,6 +71,64 @@ def test_links_of_another_bandwidth_make_another_run():
     assert names == [as_they_are, slow]
     assert as_they_are in [run.name for run in plan.experiments["hosts"]], "run once for both"
     assert plan.specification(slow) == plan.specification(as_they_are) | {"run": slow, "link_mbit": 500}
+
+
+SLOW = {"slow": {"rank": 1, "factor": 2}}
+CONDITIONS = {
+    "slow": SLOW,
+    "half": {"cpu_share": {"rank": 0, "share": 0.5}},
+    "late": {"slow": SLOW["slow"] | {"from_step": 99}},
+}
+
+
+def under_conditions(*names: str | None, **experiment) -> dict:
+    """The test study with an experiment under these conditions."""
+    config = copy.deepcopy(TEST) | {"conditions": copy.deepcopy(CONDITIONS)}
+    config["experiments"]["disturbed"] = {
+        "question": "Who waits?",
+        "graphs": ["tiny"],
+        "ranks": [2],
+        "partitioners": ["metis"],
+        "strategies": ["fullgraph"],
+        "models": ["sage"],
+        "seeds": [0],
+        "conditions": list(names),
+    } | experiment
+    return config
+
+
+def test_a_condition_makes_another_run():
+    plan = Plan(check_configuration(under_conditions(None, "slow"), "mine.yaml"))
+    as_it_is, slow = "tiny.metis-2.fullgraph.sage.s0", "tiny.metis-2.fullgraph.sage.c-slow.s0"
+    assert [run.name for run in plan.experiments["disturbed"]] == [as_it_is, slow]
+    condition = {"name": "slow", "slow": {"rank": 1, "factor": 2, "from_step": 0}}
+    assert plan.specification(slow) == plan.specification(as_it_is) | {"run": slow, "condition": condition}
+
+
+def test_a_share_of_a_processor_is_left_out_where_no_process_can_be_given_one():
+    checked = check_configuration(under_conditions("slow", "half"), "mine.yaml")
+    half = "tiny.metis-2.fullgraph.sage.c-half.s0"
+    assert half in Plan(checked).runs
+    here = Plan(checked, limits_cpu=False)
+    assert half not in here.runs
+    assert here.left_out == {"processes that can be given a share of a processor": [half]}
+
+
+@pytest.mark.parametrize(
+    ("names", "experiment", "training", "problem"),
+    [
+        (["slow"], {"ranks": [1, 2]}, {}, "slow: found rank 1 disturbed in a run of 1 rank(s)"),
+        (["slow"], {}, {"device": "cuda"}, "slow: found a slow rank with device 'cuda'"),
+        (["late"], {"profile": True}, {}, "late: found a rank slow from step 99 on, but a profile ends after"),
+    ],
+)
+def test_conditions_that_a_run_cannot_be_under_are_mistakes(names, experiment, training, problem):
+    config = under_conditions(*names, **experiment)
+    config["training"] |= training
+    with pytest.raises(StudyError, match=re.escape(f"experiments.disturbed.conditions: {problem}")):
+        check_configuration(config, "mine.yaml")
+    if not training:
+        check_configuration(under_conditions(*names), "mine.yaml")
 
 
 def test_what_needs_hosts_or_links_that_are_not_there_is_left_out_and_said():

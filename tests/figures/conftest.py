@@ -36,7 +36,7 @@ def make_table() -> Callable[..., pd.DataFrame]:
     def make(name: str, **options: Any) -> pd.DataFrame:
         columns = list(MAKERS[name]())
         table = MAKERS[name](**options).reindex(columns=columns).convert_dtypes()
-        maybe_empty = {"link_mbit": "Int64", "baseline_run": "string"}
+        maybe_empty = {"link_mbit": "Int64", "condition": "string", "baseline_run": "string"}
         return table.astype({name: dtype for name, dtype in maybe_empty.items() if name in table})
 
     return make
@@ -50,8 +50,8 @@ def make_recorded(make_table) -> Callable[..., pd.DataFrame]:
         failed = None if status == "completed" else lambda run: status
         options = {"partitioners": ("metis",), "strategies": ("minibatch",), "seeds": (0,)}
         table = make_table(name, **options, **({"failed": failed} if failed else {}))
-        unknown = ["graph", "partitioner", "num_parts", "strategy", "method", "model", "hosts", "link_mbit", "seed"]
-        unknown += ["oversubscribed"]
+        unknown = ["graph", "partitioner", "num_parts", "strategy", "method", "model", "hosts", "link_mbit"]
+        unknown += ["condition", "seed", "oversubscribed"]
         dtypes = table.dtypes.to_dict()
         return table.assign(**dict.fromkeys(unknown, pd.NA), run=run, platform=platform).astype(dtypes)
 

@@ -54,6 +54,7 @@ def make_runs(
             "ranks": num_ranks,
             "hosts": 1,
             "link_mbit": None,
+            "condition": None,
             "seed": seed,
             "oversubscribed": num_ranks > 2,
             "platform": platform,

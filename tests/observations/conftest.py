@@ -29,6 +29,7 @@ def leading(seed: int, **values: Any) -> dict[str, Any]:
         "ranks": 2,
         "hosts": 1,
         "link_mbit": None,
+        "condition": None,
         "seed": seed,
         "oversubscribed": False,
         "platform": "CPU and Gloo",

@@ -170,8 +170,8 @@ def test_two_platforms_are_never_mixed(observation, planted, verdict_on):
 @every_observation
 def test_traces_recorded_elsewhere_are_no_evidence(observation, planted, verdict_on):
     table = planted.table(observation, holds=True)
-    unknown = ["graph", "partitioner", "num_parts", "strategy", "method", "model", "hosts", "link_mbit", "seed"]
-    unknown += ["oversubscribed"]
+    unknown = ["graph", "partitioner", "num_parts", "strategy", "method", "model", "hosts", "link_mbit", "condition"]
+    unknown += ["seed", "oversubscribed"]
     elsewhere = planted.table(observation, holds=False).assign(**dict.fromkeys(unknown, pd.NA))
     elsewhere = elsewhere.assign(run="mine", platform="GPU and NCCL").astype(table.dtypes.to_dict())
     both = pd.concat([table, elsewhere], ignore_index=True)

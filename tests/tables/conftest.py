@@ -90,17 +90,20 @@ class Results:
         epochs: Sequence[Mapping[str, Any]] = (),
         accesses: Sequence[Mapping[str, int]] = (),
         link_mbit: int | None = None,
+        condition: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
         device: str = "cpu",
         **metrics: Any,
     ) -> str:
         """A timed run; rows of `epochs` and `accesses` are completed with zeros. Returns its name.
 
-        With `link_mbit` each rank has a host of its own; `options` are further ones of the strategy.
+        With `link_mbit` each rank has a host of its own; `condition` has a name; `options` are further ones of the
+        strategy.
         """
         spread = {} if link_mbit is None else {"hosts": ranks, "link_mbit": link_mbit}
         link = f".h{ranks}.l{link_mbit}" if spread else ""
-        name = f"{graph}.{partitioner}-{ranks}.{method}.sage{link}.s{seed}"
+        under = f".c-{condition['name']}" if condition else ""
+        name = f"{graph}.{partitioner}-{ranks}.{method}.sage{link}{under}.s{seed}"
         folder = self.folder / "runs" / name
         spec = {
             "kind": "run",
@@ -114,7 +117,7 @@ class Results:
             "seed": seed,
             "training": {"device": device, "communication": "gloo", "threads_per_rank": 1},
         }
-        write_json(folder / "run.json", spec | spread)
+        write_json(folder / "run.json", spec | spread | ({"condition": condition} if condition else {}))
         content = {
             "kind": "metrics",
             "run": name,

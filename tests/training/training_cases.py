@@ -88,8 +88,9 @@ def specification(
     model: dict | None = None,
     training: dict | None = None,
     profile: dict | None = None,
+    condition: dict | None = None,
 ) -> dict:
-    """A whole specification; the dictionaries replace single options."""
+    """A whole specification; the dictionaries replace single options, `condition` is one with its name."""
     options = {"epochs": 4} | ({"fanouts": [3, 2, 2], "batch_size": 4} if method == "minibatch" else {})
     heads = 2 if layer == "gat" else 1
     return {
@@ -104,6 +105,7 @@ def specification(
         "seed": seed,
         "training": {"operators": operators, "timeout_s": 60} | (training or {}),
         "profile": {"wait": 1, "warmup": 1, "active": 2} | (profile or {}),
+        **({"condition": condition} if condition else {}),
     }
 
 

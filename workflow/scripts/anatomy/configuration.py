@@ -26,6 +26,7 @@ from anatomy.traces.naming import Category
 from anatomy.traces.options import OPTIONS as PARSING_OPTIONS
 from anatomy.traces.options import SOURCE_OPTIONS, ParseOptions
 from anatomy.traces.reading.discovery import find_trace_files
+from anatomy.training.conditions import CONDITION_OPTIONS, condition_contradictions
 from anatomy.training.options import (
     MODEL_OPTIONS,
     PROFILE_OPTIONS,
@@ -86,6 +87,8 @@ def _parts(config: Options, problems: list[str]) -> Iterator[tuple[str, Options,
                 yield place, options, {**schema, "properties": {key: {}, **schema["properties"]}}
     for name, options in config["models"].items():
         yield f"models.{name}", options, MODEL_OPTIONS
+    for name, options in config["conditions"].items():
+        yield f"conditions.{name}", options, CONDITION_OPTIONS
     yield "training", config["training"], TRAINING_OPTIONS
     yield "profile", config["profile"], PROFILE_OPTIONS
     for name, options in config["traces"].items():
@@ -134,6 +137,7 @@ def _mismatches(config: Options) -> Iterator[str]:
             yield from _host_mismatches(config, f"experiments.{name}", experiment)
             yield from _partition_mismatches(config, f"experiments.{name}", experiment)
             yield from _link_mismatches(f"experiments.{name}", experiment)
+            yield from _condition_mismatches(config, f"experiments.{name}", experiment)
             yield from _size_mismatches(f"experiments.{name}", experiment, num_nodes)
     yield from _rule_mismatches(config["parsing"]["operator_rules"])
     yield from _table_mismatches(config)
@@ -264,6 +268,20 @@ def _link_mismatches(place: str, experiment: Options) -> Iterator[str]:
                 f"{place}.link_mbit: found {experiment['link_mbit']}, but a run of {graph} with {ranks} rank(s) takes "
                 "one host, which has no link to another; spread it by `ranks_per_host`, or leave `link_mbit` out"
             )
+
+
+def _condition_mismatches(config: Options, place: str, experiment: Options) -> Iterator[str]:
+    """Conditions that are not there, or that a run of the experiment cannot be under, or its profile cannot show."""
+    fewest = min((ranks for _, ranks in points_of(experiment)), default=1)
+    profile = config["profile"] if experiment["profile"] else None
+    for name in filter(None, experiment.get("conditions", [])):
+        if name not in config["conditions"]:
+            yield f"{place}.conditions: {no_such(name, config['conditions'])}"
+            continue
+        for problem in condition_contradictions(
+            config["conditions"][name], fewest, config["training"]["device"], profile
+        ):
+            yield f"{place}.conditions: {name}: {problem}"
 
 
 def _size_mismatches(place: str, experiment: Options, num_nodes: Mapping[str, int | None]) -> Iterator[str]:

@@ -27,6 +27,7 @@ class Phase(StrEnum):
     EXCHANGE = "exchange"
     SYNC = "sync"
     OPTIMIZE = "optimize"
+    DISTURB = "disturb"
     EVALUATE = "evaluate"
     OTHER = "other"
 
@@ -46,6 +47,7 @@ DESCRIPTIONS: dict[Phase, str] = {
     Phase.EXCHANGE: "activations and their gradients between ranks",
     Phase.SYNC: "weight gradients between ranks",
     Phase.OPTIMIZE: "optimiser update",
+    Phase.DISTURB: "emulated slowness",
     Phase.EVALUATE: "evaluation",
     Phase.OTHER: "everything else",
 }

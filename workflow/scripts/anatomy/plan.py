@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any
 
 from anatomy.configuration import ROOT_PARTITIONER, hosts_of, points_of
+from anatomy.training.conditions import limits_cpu
 
 Options = dict[str, Any]
 
@@ -27,6 +28,7 @@ class Run:
     seed: int
     hosts: int = 1
     link_mbit: int | None = None
+    condition: str | None = None
 
     @property
     def partition(self) -> str:
@@ -37,21 +39,26 @@ class Run:
     def name(self) -> str:
         spread = f".h{self.hosts}" if self.hosts > 1 else ""
         link = "" if self.link_mbit is None else f".l{self.link_mbit}"
-        return f"{self.graph}.{self.partition}.{self.strategy}.{self.model}{spread}{link}.s{self.seed}"
+        condition = "" if self.condition is None else f".c-{self.condition}"
+        return f"{self.graph}.{self.partition}.{self.strategy}.{self.model}{spread}{link}{condition}.s{self.seed}"
 
 
 class Plan:
     """The runs of a study, and which experiment, table, figure and observation needs which.
 
     `config` is what `check_configuration` returned; `max_hosts` how many hosts a run may take where it is carried out,
-    None for any number, and `sets_links` whether their links can be given a bandwidth there. Runs that need what is
-    not there are not measurable, and left out of everything but `left_out`.
+    None for any number, `sets_links` whether their links can be given a bandwidth there, and `limits_cpu` whether a
+    process can be given a share of a processor. Runs that need what is not there are not measurable, and left out of
+    everything but `left_out`.
     """
 
-    def __init__(self, config: Options, max_hosts: int | None = None, sets_links: bool = True) -> None:
+    def __init__(
+        self, config: Options, max_hosts: int | None = None, sets_links: bool = True, limits_cpu: bool = True
+    ) -> None:
         self.config = config
         self._max_hosts = max_hosts
         self._sets_links = sets_links
+        self._limits_cpu = limits_cpu
 
     @cached_property
     def experiments(self) -> dict[str, list[Run]]:
@@ -81,7 +88,12 @@ class Plan:
         """What a run needs that is not there, in words; none where it is measurable."""
         hosts = self._max_hosts is not None and run.hosts > self._max_hosts
         links = run.link_mbit is not None and not self._sets_links
-        return ["a second host"] * hosts + ["links that can be given a bandwidth"] * links
+        shares = run.condition is not None and limits_cpu(self.config["conditions"][run.condition])
+        return [
+            *["a second host"] * hosts,
+            *["links that can be given a bandwidth"] * links,
+            *["processes that can be given a share of a processor"] * (shares and not self._limits_cpu),
+        ]
 
     @cached_property
     def runs(self) -> dict[str, Run]:
@@ -162,17 +174,23 @@ class Plan:
             "ranks": run.num_parts,
             **({"hosts": run.hosts} if run.hosts > 1 else {}),
             **({} if run.link_mbit is None else {"link_mbit": run.link_mbit}),
+            **self._condition(run.condition),
             "seed": run.seed,
             "training": self.config["training"],
             "profile": self.config["profile"],
         }
 
+    def _condition(self, name: str | None) -> Options:
+        """What `run.json` says of it: nothing where there is none."""
+        return {} if name is None else {"condition": {"name": name, **self.config["conditions"][name]}}
+
     def _expand(self, experiment: Mapping[str, Any]) -> Iterator[Run]:
         runs = {}
-        for (graph, ranks), ranks_per_host, link_mbit, partitioner, strategy, model, seed in product(
+        for (graph, ranks), ranks_per_host, link_mbit, condition, partitioner, strategy, model, seed in product(
             points_of(experiment),
             experiment.get("ranks_per_host", [None]),
             experiment.get("link_mbit", [None]),
+            experiment.get("conditions", [None]),
             experiment["partitioners"],
             experiment["strategies"],
             experiment["models"],
@@ -181,6 +199,6 @@ class Plan:
             # One part needs no partitioner: all of them give the same run, which is run once.
             used = ROOT_PARTITIONER if ranks == 1 else partitioner
             hosts = hosts_of(ranks, ranks_per_host)
-            run = Run(graph, used, ranks, strategy, model, seed, hosts, link_mbit)
+            run = Run(graph, used, ranks, strategy, model, seed, hosts, link_mbit, condition)
             runs[run.name] = run
         yield from runs.values()

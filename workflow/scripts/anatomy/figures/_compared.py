@@ -4,12 +4,12 @@ import pandas as pd
 
 from anatomy.figures._summary import labelled
 
-BESIDES = ("model", "ranks", "hosts", "link_mbit")
+BESIDES = ("model", "ranks", "hosts", "link_mbit", "condition")
 """What a run and its baseline have in common beside graph and platform."""
 
 
 def by_baseline(table: pd.DataFrame) -> pd.DataFrame:
-    """`labelled`, with a panel of its own for each model, number of ranks and hosts, and bandwidth of links.
+    """`labelled`, with a panel of its own for each model, number of ranks and hosts, bandwidth of links, and condition.
 
     The column `is_baseline` says which rows are runs that others are compared with.
     """

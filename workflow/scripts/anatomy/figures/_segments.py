@@ -9,7 +9,15 @@ from anatomy.phases import PREPARATION, Phase
 Segment = tuple[str, str]
 """Group and phase."""
 
-COMPUTATION = (Phase.AGGREGATE, Phase.COMBINE, Phase.LOSS, Phase.BACKWARD, Phase.OPTIMIZE, Phase.EVALUATE)
+COMPUTATION = (
+    Phase.AGGREGATE,
+    Phase.COMBINE,
+    Phase.LOSS,
+    Phase.BACKWARD,
+    Phase.OPTIMIZE,
+    Phase.DISTURB,
+    Phase.EVALUATE,
+)
 """Phases that compute and do little else; computing in other ones is named as such."""
 UNDIVIDED = {"copy": "other copies", "idle": "idle", "other": "other"}
 """Groups that are one segment whatever the phase, and its name."""

@@ -18,6 +18,7 @@ RUN_COLUMNS = (
     "ranks",
     "hosts",
     "link_mbit",
+    "condition",
     "seed",
     "oversubscribed",
     "platform",
@@ -51,7 +52,7 @@ def labelled(
     for heads, part in table.groupby(list(panel_by), dropna=False):
         told_by = [*dimensions] if part["graph"].notna().any() else ["run", "ranks"]
         told_by += ["hosts"] if part["hosts"].gt(1).any() else []
-        told_by += ["link_mbit"] if part["link_mbit"].notna().any() else []
+        told_by += [name for name in ("link_mbit", "condition") if part[name].notna().any()]
         varying = [name for name in told_by if part[name].nunique(dropna=False) > 1] or [told_by[0]]
         common = [name for name in told_by if name not in varying]
         head = ", ".join(_head(*pair) for pair in zip(panel_by, heads, strict=True))
@@ -162,6 +163,8 @@ def _name(row: pd.Series, dimensions: Sequence[str]) -> str:
 def _word(dimension: str, value: object) -> str:
     if dimension == "link_mbit":
         return "unshaped links" if pd.isna(value) else f"links of {value} Mbit/s"
+    if dimension == "condition":
+        return "undisturbed" if pd.isna(value) else str(value)
     if pd.isna(value):
         return f"{dimension} unknown"
     if dimension == "ranks":

@@ -48,9 +48,10 @@ def common_options(constants: Mapping[str, Any]) -> dict[str, Any]:
         },
         "where": {
             "type": "object",
-            "additionalProperties": {"type": ["string", "integer", "boolean"]},
+            "additionalProperties": {"type": ["string", "integer", "boolean", "null"]},
             "default": {},
-            "description": "Judge only rows whose columns have these values, e.g. {graph: powerlaw, ranks: 2}.",
+            "description": "Judge only rows whose columns have these values, e.g. {graph: powerlaw, ranks: 2}; null: "
+            "missing, as `condition` is where there was none.",
         },
     }
 

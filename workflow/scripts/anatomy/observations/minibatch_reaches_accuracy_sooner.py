@@ -40,7 +40,7 @@ OPTIONS = {
     "required": [],
 }
 
-_PAIR = ("graph", "partitioner", "num_parts", "model", "ranks", "hosts", "link_mbit")
+_PAIR = ("graph", "partitioner", "num_parts", "model", "ranks", "hosts", "link_mbit", "condition")
 
 
 def values(table: pd.DataFrame, options: Mapping[str, Any]) -> Repetitions:

@@ -24,7 +24,7 @@ DIRECTION = ">"
 THRESHOLD = 0.7
 OPTIONS = {"properties": {}, "required": []}
 
-_SERIES = ("graph", "partitioner", "strategy", "model")
+_SERIES = ("graph", "partitioner", "strategy", "model", "condition")
 """What stays the same while ranks are added."""
 
 

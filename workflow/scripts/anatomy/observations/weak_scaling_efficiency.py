@@ -21,7 +21,7 @@ DIRECTION = ">"
 THRESHOLD = 0.7
 OPTIONS = {"properties": {}, "required": []}
 
-_SERIES = ("partitioner", "strategy", "model")
+_SERIES = ("partitioner", "strategy", "model", "condition")
 """What stays the same while ranks are added."""
 
 

@@ -90,7 +90,7 @@ def _measured(run: StudyRun) -> dict[str, Any]:
 def _series(mode: str, experiment: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a run and the 1-rank run it is compared with have in common; not the partitioner: one part needs none."""
     graph = row["graph"] if mode == "strong" else None
-    return mode, experiment, graph, row["strategy"], row["model"], row["seed"], row["platform"]
+    return mode, experiment, graph, row["strategy"], row["model"], row["condition"], row["seed"], row["platform"]
 
 
 def _gain(mode: str, row: Mapping[str, Any], alone: Mapping[str, Any] | None) -> dict[str, float]:

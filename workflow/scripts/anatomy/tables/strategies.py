@@ -97,7 +97,7 @@ def _is_baseline(run: StudyRun, name: str) -> bool:
 
 def _compared_by(run: StudyRun) -> tuple[Any, ...]:
     """What a run and its baseline have in common; not the partitioner, of which a strategy may need its own."""
-    names = ("graph", "model", "ranks", "hosts", "link_mbit", "seed", "platform")
+    names = ("graph", "model", "ranks", "hosts", "link_mbit", "condition", "seed", "platform")
     return tuple(run.columns.get(name) for name in names)
 
 

@@ -1,7 +1,7 @@
 """The transport between the ranks, which counts every byte it hands over, by kind."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -24,16 +24,22 @@ class Kind(StrEnum):
     WEIGHTS = "weights"
 
 
+def _nothing() -> None:
+    pass
+
+
 class Communicator:
     """Collectives of all ranks over `torch.distributed`; with one rank every call is local and sends nothing.
 
-    `device` is where tensors must lie that are handed over: the CPU for Gloo, the rank's GPU for NCCL.
+    `device` is where tensors must lie that are handed over: the CPU for Gloo, the rank's GPU for NCCL. `before` is what
+    a thread calls before it begins to communicate and before it waits: emulated slowness hangs on it.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, device: torch.device | str = "cpu") -> None:
         self.rank = rank
         self.size = size
         self.device = torch.device(device)
+        self.before: Callable[[], None] = _nothing
         self._sent_bytes: Counter[Kind] = Counter()
         self._started: list[Exchange] = []
         self._hosts: dist.ProcessGroup | None = None
@@ -75,11 +81,12 @@ class Communicator:
         if self.size == 1:
             receive.copy_(send)
             return Exchange()
+        self.before()
         row_bytes = send.element_size() * (send[0].numel() if send.shape[0] else 0)
         self._sent_bytes[kind] += row_bytes * (sum(send_counts) - send_counts[self.rank])
         if self.device.type == "cuda":
             work = dist.all_to_all_single(receive, send, list(receive_counts), list(send_counts), async_op=True)
-            exchange = Exchange([work], (send, receive))
+            exchange = Exchange([work], (send, receive), self.before)
         else:
             with collective(ALL_TO_ALL_V):
                 exchange = self._post_messages(send.split(list(send_counts)), receive.split(list(receive_counts)))
@@ -101,7 +108,7 @@ class Communicator:
         # The first rank that this one sends to is the first to receive from it.
         receives = [dist.irecv(receive[rank], rank) for rank in reversed(others) if receive[rank].shape[0]]
         sends = [dist.isend(send[rank], rank) for rank in others if send[rank].shape[0]]
-        return Exchange([*receives, *sends], (*send, *receive))
+        return Exchange([*receives, *sends], (*send, *receive), self.before)
 
     def start_broadcast(self, rows: torch.Tensor, root: int, kind: Kind) -> "Exchange":
         """Begin to give every rank the `root`'s rows, in place; they may not be touched before its end was waited for.
@@ -110,20 +117,22 @@ class Communicator:
         """
         if self.size == 1 or not rows.numel():
             return Exchange()
+        self.before()
         self._sent_bytes[kind] += tree_bytes(rows.numel() * rows.element_size(), self.rank, root, self.size)
-        return Exchange([dist.broadcast(rows, root, async_op=True)], (rows,))
+        return Exchange([dist.broadcast(rows, root, async_op=True)], (rows,), self.before)
 
     def start_send(self, rows: torch.Tensor, to: int, kind: Kind) -> "Exchange":
         """Begin to send rows to one other rank; they may not be changed before the end has been waited for.
 
         Messages from one rank to another arrive in the order in which they were sent.
         """
+        self.before()
         self._sent_bytes[kind] += rows.numel() * rows.element_size()
-        return Exchange([dist.isend(rows, to)], [rows])
+        return Exchange([dist.isend(rows, to)], [rows], self.before)
 
     def start_receive(self, rows: torch.Tensor, sender: int) -> "Exchange":
         """Begin to receive into `rows` what `sender` sends next; it is there when the end has been waited for."""
-        return Exchange([dist.irecv(rows, sender)], [rows])
+        return Exchange([dist.irecv(rows, sender)], [rows], self.before)
 
     def exchange_counts(self, send_counts: torch.Tensor) -> torch.Tensor:
         """How many rows every rank will send to this one, int64 [ranks]; sent as part of the requests."""
@@ -136,6 +145,7 @@ class Communicator:
         """Add `values` up over all ranks, in place. Counted as a ring's traffic if a kind is given."""
         if self.size == 1:
             return
+        self.before()
         if kind is not None:
             self._sent_bytes[kind] += ring_bytes(values.numel() * values.element_size(), self.rank, self.size)
         dist.all_reduce(values)
@@ -178,10 +188,16 @@ class Communicator:
 
 
 class Exchange:
-    """Messages, an all-to-all or a broadcast on their way."""
+    """Messages, an all-to-all or a broadcast on their way. `before` is called before they are waited for."""
 
-    def __init__(self, works: Sequence[dist.Work] = (), tensors: Sequence[torch.Tensor] = ()) -> None:
+    def __init__(
+        self,
+        works: Sequence[dist.Work] = (),
+        tensors: Sequence[torch.Tensor] = (),
+        before: Callable[[], None] = _nothing,
+    ) -> None:
         self._works = works
+        self._before = before
         self._tensors = tensors  # Gloo knows their memory only
 
     @property
@@ -193,6 +209,7 @@ class Exchange:
         """Return when everything has come and what was sent may be changed; a second call returns at once."""
         works, self._works = self._works, ()
         if works:
+            self._before()
             with waiting():
                 for work in works:
                     work.wait()

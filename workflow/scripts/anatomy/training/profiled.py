@@ -92,7 +92,7 @@ def profile_steps(strategy: Strategy, out: Path, stage: Path | None) -> None:
     communicator = context.communicator
     strategy.prepare()
     window = StepWindow(context.specification.profile, communicator, context.device)
-    context.step = window.step
+    context.window = window.step
     epoch = 0
     try:
         while True:

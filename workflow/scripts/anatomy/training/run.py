@@ -20,6 +20,7 @@ from anatomy.files import attempt
 from anatomy.graphs.store import Graph, open_graph
 from anatomy.partitions.store import Partition, open_partition
 from anatomy.training.communication import Communicator
+from anatomy.training.disturb import Disturbance
 from anatomy.training.gradients import EXTRA_VALUES, GradientSynchroniser
 from anatomy.training.model import Model
 from anatomy.training.operators import load_operators
@@ -129,6 +130,9 @@ def _context(inputs: Inputs, communicator: Communicator, device: torch.device) -
     model = Model(specification.model, graph.num_features, graph.num_classes, specification.seed).to(device)
     parameters = FlatParameters(model, EXTRA_VALUES)
     torch.manual_seed(generator_for(specification.seed, communicator.rank).initial_seed())
+    disturbance = Disturbance(specification.condition, specification.seed, communicator.rank)
+    if disturbance.ever_slow:
+        communicator.before = disturbance.pay
     return Context(
         specification=specification,
         graph=graph,
@@ -139,4 +143,5 @@ def _context(inputs: Inputs, communicator: Communicator, device: torch.device) -
         model=model,
         optimizer=Adam(parameters, training.learning_rate, training.weight_decay),
         gradients=GradientSynchroniser(parameters, communicator),
+        disturbance=disturbance,
     )

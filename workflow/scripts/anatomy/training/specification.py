@@ -7,6 +7,7 @@ from typing import Any
 from anatomy.errors import StudyError
 from anatomy.files import read_json
 from anatomy.options import Fragment, closed, complete_options
+from anatomy.training.conditions import CONDITION_OPTIONS, condition_contradictions
 from anatomy.training.options import (
     MODEL_OPTIONS,
     PROFILE_OPTIONS,
@@ -63,7 +64,10 @@ class ProfileSpecification:
 
 @dataclass(frozen=True)
 class RunSpecification:
-    """All settings of one run. `strategy` holds the options of its method, with defaults filled in."""
+    """All settings of one run. `strategy` holds the options of its method, with defaults filled in.
+
+    `condition` is what `conditions.CONDITION_OPTIONS` describes, without its name; None: the machine as it is.
+    """
 
     path: Path
     run: str
@@ -78,6 +82,7 @@ class RunSpecification:
     profile: ProfileSpecification
     hosts: int = 1
     link_mbit: int | None = None
+    condition: dict[str, Any] | None = None
 
     @property
     def packages(self) -> list[str]:
@@ -116,7 +121,12 @@ def read_specification(path: Path) -> RunSpecification:
             f"{path}: link_mbit: found {content['link_mbit']} for a run on one host, which has no link to another; "
             "leave it out, or set `hosts`"
         )
+    condition = content["condition"] = _unnamed(content["condition"])
     problems = [
+        *(
+            f"condition: {problem}"
+            for problem in condition_contradictions(condition or {}, content["ranks"], content["training"]["device"])
+        ),
         *contradictions(content["strategy"], content["model"], content["training"]),
         *rank_contradictions(content["strategy"], content["model"], content["ranks"]),
     ]
@@ -127,6 +137,10 @@ def read_specification(path: Path) -> RunSpecification:
     settings["training"] = TrainingSpecification(**settings["training"])
     settings["profile"] = ProfileSpecification(**settings["profile"])
     return RunSpecification(path=path, **settings)
+
+
+def _unnamed(condition: dict[str, Any] | None) -> dict[str, Any] | None:
+    return condition and {key: value for key, value in condition.items() if key != "name"}
 
 
 def _needs(method: str) -> tuple[str, ...]:
@@ -151,6 +165,16 @@ def _schema(method: str) -> Fragment:
             "minimum": 1,
             "default": None,
             "description": "Bandwidth of the hosts' links in Mbit/s, each way; null: as they are.",
+        },
+        "condition": {
+            **closed(CONDITION_OPTIONS),
+            "properties": CONDITION_OPTIONS["properties"] | {"name": _TEXT},
+            "required": ["name"],
+            "type": ["object", "null"],
+            "minProperties": 2,
+            "maxProperties": 2,
+            "default": None,
+            "description": "Emulated disturbance of the machine, and its name; null: none.",
         },
     }
     return {"properties": properties | spread, "required": list(properties)}

@@ -65,6 +65,7 @@ def time_epochs(strategy: Strategy, out: Path, stage: Path | None) -> None:
     with end_requests(heeded=context.specification.training.checkpoint_every > 0) as stop_asked:
         checkpoints = Checkpoints(strategy, out, stop_asked)
         checkpoints.resume(measured)
+        context.disturbance.steps = sum(row["steps"] for row in measured.epochs)
         for epoch in range(len(measured.epochs), num_epochs):
             _measure(strategy, epoch, measured)
             _report(measured.epochs[-1], num_epochs)

@@ -12,8 +12,12 @@ import pandas as pd
 
 from anatomy.words import listed
 
-CONFIGURATION = ("graph", "partitioner", "num_parts", "strategy", "model", "ranks", "hosts", "link_mbit")
-"""Columns that tell apart runs that are no repetitions of each other; `link_mbit` is missing for links as they are."""
+CONFIGURATION = ("graph", "partitioner", "num_parts", "strategy", "model", "ranks", "hosts", "link_mbit", "condition")
+"""Columns that tell apart runs that are no repetitions of each other; `link_mbit` is missing for links as they are, and
+`condition` for a machine that nothing disturbs."""
+
+WHERE_MISSING = {"link_mbit": "unshaped", "condition": "undisturbed"}
+"""What a missing value means, by column of the configuration."""
 
 COMPLETED = "completed"
 
@@ -53,7 +57,7 @@ def chosen(
 ) -> pd.DataFrame:
     """Rows of completed runs that the claim is about: `fixed` columns and the option `where` have the given values.
 
-    Where a value is a list, a column may have any of its values.
+    Where a value is a list, a column may have any of its values; where it is None, it has none.
 
     Traces that were recorded elsewhere are no repetition of anything, since they have no seed: they are left out.
 
@@ -68,7 +72,7 @@ def chosen(
         raise Inconclusive(f"the table has no column {unknown[0]!r} to choose by; its columns are {', '.join(table)}")
     rows = table[(table["ranks"] >= min_ranks) & table["seed"].notna()]
     for column, value in wanted.items():
-        fits = rows[column].isin(value) if isinstance(value, list) else (rows[column] == value).fillna(False)
+        fits = _fits(rows[column], value)
         if column not in CONFIGURATION:
             # A run that failed has no phases, kinds or caches to choose by; it must not drop out of sight for that.
             fits |= rows[column].isna() & (rows["status"] != COMPLETED)
@@ -80,6 +84,12 @@ def chosen(
         ]
         raise Absent(f"no run with {' and '.join([*described, f'at least {min_ranks} ranks'])} in the table")
     return _sound(_undisturbed(rows) if timed else rows)
+
+
+def _fits(column: pd.Series, value: Any) -> pd.Series:
+    if value is None:
+        return column.isna()
+    return column.isin(value) if isinstance(value, list) else (column == value).fillna(False)
 
 
 def _undisturbed(rows: pd.DataFrame) -> pd.DataFrame:
@@ -156,7 +166,7 @@ def repetitions(runs: pd.DataFrame, direction: str, configuration: Iterable[str]
     seeds = set().union(*by_configuration)
     lacking = by_configuration[by_configuration != seeds]
     if not lacking.empty:
-        names = [_name(key) for key in lacking.index]
+        names = [_name(key, by_configuration.index.names) for key in lacking.index]
         raise Inconclusive(
             f"seeds differ between configurations; some of {sorted(seeds)} are missing for {listed(names)}"
         )
@@ -170,10 +180,12 @@ def by_configuration(runs: pd.DataFrame, configuration: Sequence[str] = CONFIGUR
     """Mean of `value` over seeds for each configuration, under a name made of what tells the configurations apart."""
     varying = [name for name in configuration if runs[name].nunique(dropna=False) > 1] or [configuration[0]]
     means = runs.groupby(varying, dropna=False)["value"].mean()
-    return {_name(key): float(mean) for key, mean in means.items()}
+    return {_name(key, varying): float(mean) for key, mean in means.items()}
 
 
-def _name(configuration: Any) -> str:
-    """The values of a configuration in a line; of all, only a link's bandwidth may be missing."""
+def _name(configuration: Any, columns: Sequence[str]) -> str:
+    """The values of columns in a line; only those in `WHERE_MISSING` may be missing."""
     parts = configuration if isinstance(configuration, tuple) else (configuration,)
-    return " ".join("unshaped" if pd.isna(part) else str(part) for part in parts)
+    return " ".join(
+        WHERE_MISSING[column] if pd.isna(part) else str(part) for column, part in zip(columns, parts, strict=True)
+    )

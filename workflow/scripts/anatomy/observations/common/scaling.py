@@ -19,7 +19,7 @@ def efficiencies(table: pd.DataFrame, options: Mapping[str, Any], mode: str, ser
     more than one rank is oversubscribed.
     """
     rows = chosen(table, options, min_ranks=2, timed=True, mode=mode)
-    rows = rows[rows["ranks"] == rows.groupby(list(series))["ranks"].transform("max")]
+    rows = rows[rows["ranks"] == rows.groupby(list(series), dropna=False)["ranks"].transform("max")]
     alone = rows[rows["efficiency"].isna()]
     if not alone.empty:
         raise Inconclusive(f"no completed 1-rank run to compare with for {listed(alone['run'])}")

@@ -26,8 +26,9 @@ RUN_COLUMNS: Columns = {
         "string",
         "",
         "name of the run: {graph}.{partitioner}-{num_parts}.{strategy}.{model}.s{seed}, with .h{hosts} before the seed "
-        "where there are several, and .l{link_mbit} where their links were given a bandwidth; of traces recorded "
-        "elsewhere, the name that they have in the config, and what traces do not tell is missing",
+        "where there are several, .l{link_mbit} where their links were given a bandwidth, and .c-{condition} under a "
+        "condition; of traces recorded elsewhere, the name that they have in the config, and what traces do not tell "
+        "is missing",
     ),
     "graph": Column("string", "", "graph trained on"),
     "partitioner": Column("string", "", "partitioner, as named in the config; `single` for one part"),
@@ -39,6 +40,9 @@ RUN_COLUMNS: Columns = {
     "hosts": Column("Int64", "", "hosts that the ranks are spread over, as many on each"),
     "link_mbit": Column(
         "Int64", "Mbit/s", "bandwidth that the hosts' links were given, each way; missing where they were as they are"
+    ),
+    "condition": Column(
+        "string", "", "emulated disturbance of the machine, as named in the config; missing where there was none"
     ),
     "seed": Column("Int64", "", "seed of the run; runs that differ in nothing else are its repetitions"),
     "oversubscribed": Column(

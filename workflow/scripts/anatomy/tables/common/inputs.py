@@ -175,6 +175,7 @@ class StudyRun:
             "ranks": spec["ranks"],
             "hosts": spec.get("hosts", 1),
             "link_mbit": spec.get("link_mbit"),
+            "condition": (spec.get("condition") or {}).get("name"),
             "seed": spec["seed"],
             "oversubscribed": self._oversubscribed,
             "platform": self._platform,

@@ -12,7 +12,7 @@ where the rank has a GPU
 where it has none
   1. communication is in flight that the rank may be waiting for, and no training thread is within an operator of its
      own: exposed communication. An operator that itself communicates, such as the backward pass of a halo exchange,
-     blocks and is not computing;
+     blocks and is not computing; an emulated slow rank that sleeps in `disturb` is;
   2. the innermost phase decides (see below), but in `exchange`, in `sync` and outside of every phase only operators are
      compute, and the rest is other. Nothing shows that a CPU is idle, so idle is 0.
 
@@ -48,6 +48,9 @@ IDLE_CATEGORY = np.where(PHASE_CATEGORY == PREPARING, PREPARING, IDLE).astype(np
 
 OPERATORS_ONLY = np.array([phase in (Phase.EXCHANGE, Phase.SYNC, Phase.OTHER) for phase in PHASES])
 """Phases in which a CPU computes only while it is within an operator [number of phases]."""
+
+EMULATED = PHASES.index(Phase.DISTURB)
+"""The phase in which a slow rank sleeps for what it would still be computing."""
 
 NOT_COMMUNICATING = -1
 
@@ -137,7 +140,7 @@ def _decide_cpu(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Category and phase of each piece of a rank without a GPU, int8 [k]."""
     phase = timeline.at(left).astype(np.int8)
-    computing, blocking = covers(activity.compute, left), covers(activity.blocking, left)
+    computing, blocking = covers(activity.compute, left) | (phase == EMULATED), covers(activity.blocking, left)
     category = np.where(OPERATORS_ONLY[phase] & ~computing, np.int8(OTHER), PHASE_CATEGORY[phase])
     category[(communication != NOT_COMMUNICATING) & ~computing & blocking] = COMMUNICATION
     return category, phase

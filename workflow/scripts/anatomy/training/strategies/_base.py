@@ -1,8 +1,8 @@
 """What every strategy offers, and what it is given."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -14,6 +14,7 @@ from anatomy.partitions.store import Partition
 from anatomy.phases import Phase
 from anatomy.training.annotations import phase
 from anatomy.training.communication import Communicator
+from anatomy.training.disturb import Disturbance
 from anatomy.training.gradients import GradientSynchroniser
 from anatomy.training.model import Model
 from anatomy.training.operators.base import Operators
@@ -23,7 +24,7 @@ from anatomy.training.specification import RunSpecification
 
 @dataclass
 class Context:
-    """What a rank trains with. `step` is entered around every step; profiling hangs on it."""
+    """What a rank trains with. `window` is entered around every step: profiling hangs on it."""
 
     specification: RunSpecification
     graph: Graph
@@ -34,7 +35,14 @@ class Context:
     model: Model
     optimizer: Adam
     gradients: GradientSynchroniser
-    step: Callable[[], AbstractContextManager[None]] = field(default=nullcontext)
+    disturbance: Disturbance = field(default_factory=Disturbance)
+    window: Callable[[], AbstractContextManager[None]] = field(default=nullcontext)
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """What a strategy enters around every training step; it ends with what an emulated slow rank owes."""
+        with self.window(), self.disturbance.step():
+            yield
 
     def update(self, loss_sum: torch.Tensor | None, num_seed_nodes: int) -> tuple[float, int]:
         """Backward, synchronise, optimise; returns the summed loss and number of seed nodes over all ranks."""
