@@ -65,6 +65,16 @@ def test_a_sample_is_smaller_but_stands_beside_what_evaluation_needs(owners_of):
     assert ours["evaluation"] == plain["evaluation"] + 4 * ((own + halo) * 8 + sent * (5 + 8))
 
 
+def test_of_wide_features_no_aggregate_is_kept():
+    part = Part(own=10, halo=4, sent=3, edges=50)
+    narrow, wide = (
+        account(part, part, Model("sage", [width, 8, 3], 100), {"method": "fullgraph"})
+        for width in (16 * 8, 16 * 8 + 1)
+    )
+    assert (narrow["evaluation"], wide["evaluation"]) == (4 * 10 * 128, 0)
+    assert narrow["activations"] - wide["activations"] == 4 * 10 * 128
+
+
 def test_mini_batches_have_parameters_and_a_rest(owners_of):
     assert set(owners_of(method="minibatch").columns) == {"parameters", "rest"}
 

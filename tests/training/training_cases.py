@@ -109,7 +109,7 @@ def specification(
     }
 
 
-def small_case(folder: Path) -> Case:
+def small_case(folder: Path, num_features: int = 5) -> Case:
     """See the fixture `small`."""
     rng = np.random.default_rng(7)
     num_nodes = 60
@@ -119,7 +119,7 @@ def small_case(folder: Path) -> Case:
     linked[:, 57:] = linked[57:] = False  # three isolated nodes
     split = rng.choice([0, 1, 2], num_nodes, p=[0.4, 0.3, 0.3]).astype(np.int8)
     split[loners] = rng.choice([1, 2], len(loners))
-    write_small_graph(folder / "graph", linked | linked.T, split, rng)
+    write_small_graph(folder / "graph", linked | linked.T, split, rng, num_features)
     graph = open_graph(folder / "graph")
     write_partition(folder / "parts-1", graph, np.zeros(num_nodes, np.int64))
     write_partition(folder / "parts-2", graph, rng.integers(0, 2, num_nodes))
@@ -131,14 +131,16 @@ def small_case(folder: Path) -> Case:
     return Case(folder)
 
 
-def write_small_graph(out: Path, linked: np.ndarray, split: np.ndarray, rng: np.random.Generator) -> None:
+def write_small_graph(
+    out: Path, linked: np.ndarray, split: np.ndarray, rng: np.random.Generator, num_features: int = 5
+) -> None:
     """A graph of an adjacency matrix (row v marks the in-neighbours of v) with random features and 3 classes."""
     num_nodes = len(linked)
     indptr = np.concatenate([[0], np.cumsum(linked.sum(1))]).astype(np.int64)
     data = GraphData(
         indptr=indptr,
         indices=np.nonzero(linked)[1].astype(np.int64),
-        features=FeatureBlocks.from_rows(rng.normal(size=(num_nodes, 5)).astype(np.float32), "features"),
+        features=FeatureBlocks.from_rows(rng.normal(size=(num_nodes, num_features)).astype(np.float32), "features"),
         labels=rng.integers(0, 3, num_nodes),
         split=split,
         num_classes=3,

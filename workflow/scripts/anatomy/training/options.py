@@ -18,6 +18,10 @@ STRATEGIES = Plugins("strategy", "anatomy.training.strategies", Path(__file__).p
 LAYERS = Plugins("layer", "anatomy.training.layers", Path(__file__).parent / "layers")
 """Every kind of graph convolution: one file each, with a class `Layer`."""
 
+WIDE_FEATURES = 16
+"""How many times as wide as what the first layer makes of them features are, at least, where it projects them before
+it aggregates: bags of words are, embeddings are not."""
+
 MODEL_OPTIONS: Fragment = {
     "properties": {
         "layer": {

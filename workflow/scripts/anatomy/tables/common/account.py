@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from anatomy.training.options import WIDE_FEATURES
+
 NUMBER_BYTES = 4
 INDEX_BYTES = 8
 STATES_PER_PARAMETER = 4
@@ -18,7 +20,8 @@ STATES_PER_PARAMETER = 4
 LAYERS_OVER_RANKS = ("decoupled", "pipeline")
 """Methods whose ranks optimise some of the layers each."""
 AGGREGATING_FEATURES = ("gcn", "ressage", "sage")
-"""Layers whose first one aggregates features as they are, so that exact evaluation keeps what that gives."""
+"""Layers whose first one aggregates features as they are, unless they are wide; exact evaluation keeps what that gives.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,12 @@ class Model:
     layer: str
     widths: Sequence[int]
     num_parameters: int
+
+    @property
+    def aggregated_features(self) -> Sequence[int]:
+        """Width of the features that the first layer aggregates as they are; none where it projects first."""
+        narrow = self.widths[0] <= WIDE_FEATURES * self.widths[1]
+        return self.widths[:1] if self.layer in AGGREGATING_FEATURES and narrow else ()
 
     @property
     def exchanged(self) -> Sequence[int]:
@@ -159,8 +168,8 @@ def _activations(part: Part, model: Model) -> int:
     product, and of each but the last, what it puts out."""
     widths = model.widths
     aggregated = [width for width, width_out in pairwise(widths[1:]) if width <= width_out]
-    first = widths[0] if model.layer in AGGREGATING_FEATURES else widths[1]
-    return _rows(part.own, [first, *aggregated, *model.exchanged])
+    first = model.aggregated_features if model.layer in AGGREGATING_FEATURES else widths[1:2]
+    return _rows(part.own, [*first, *aggregated, *model.exchanged])
 
 
 def _tables(part: Part, model: Model, also_sent: Sequence[int] = ()) -> int:
@@ -172,7 +181,7 @@ def _tables(part: Part, model: Model, also_sent: Sequence[int] = ()) -> int:
 
 def _first_aggregate(part: Part, model: Model) -> int:
     """What the first layer aggregates of features is the same in every evaluation, and kept."""
-    return _rows(part.own, model.widths[:1]) if model.layer in AGGREGATING_FEATURES else 0
+    return _rows(part.own, model.aggregated_features)
 
 
 def _exact_evaluation(part: Part, model: Model) -> int:

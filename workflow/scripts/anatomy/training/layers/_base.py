@@ -12,6 +12,7 @@ from anatomy.phases import Phase
 from anatomy.training.annotations import phase
 from anatomy.training.operators.base import Operators
 from anatomy.training.operators.block import Block
+from anatomy.training.options import WIDE_FEATURES
 from anatomy.training.specification import ModelSpecification
 
 Passed = tuple[torch.Tensor, torch.Tensor | None]
@@ -37,6 +38,16 @@ class Place:
     @property
     def last(self) -> bool:
         return self.index == self.model.num_layers - 1
+
+    @property
+    def aggregates_inputs(self) -> bool:
+        """Whether a linear convolution aggregates the rows that come in, and projects what it has aggregated.
+
+        Either order gives the same sum; it aggregates what is narrower. What the first layer aggregates of features
+        needs no gradient, and a sampled block has far more sources than destinations, so there it projects first only
+        if features are wider by far.
+        """
+        return self.width_in <= self.width_out * (WIDE_FEATURES if self.first else 1)
 
 
 @dataclass(frozen=True)

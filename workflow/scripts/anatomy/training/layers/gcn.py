@@ -14,7 +14,7 @@ class Layer(GraphLayer):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self.aggregates_inputs = place.first or place.width_in <= place.width_out
+        self.aggregates_inputs = place.aggregates_inputs
         self.linear = nn.Linear(place.width_in, place.width_out, bias=False)
         self.bias = nn.Parameter(torch.zeros(place.width_out))
         nn.init.xavier_uniform_(self.linear.weight)

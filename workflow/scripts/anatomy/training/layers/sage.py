@@ -13,7 +13,7 @@ class Layer(GraphLayer):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self.aggregates_inputs = place.first or place.width_in <= place.width_out
+        self.aggregates_inputs = place.aggregates_inputs
         self.own = nn.Linear(place.width_in, place.width_out)
         self.neighbours = nn.Linear(place.width_in, place.width_out, bias=False)
         for linear in (self.own, self.neighbours):
