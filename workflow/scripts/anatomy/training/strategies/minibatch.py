@@ -62,14 +62,26 @@ class Strategy(Base):
         self._store.record_accesses(record_accesses)
         self._store.remote_nodes = 0
         generator = generator_for(context.specification.seed, context.communicator.rank, epoch)
-        shuffled = self._seed_nodes[torch.randperm(self._seed_nodes.shape[0], generator=generator)]
+        batches = self.batches(epoch, generator)
         loss_sum, count = 0.0, 0
-        for step in range(self._steps):
+        for seeds in batches:
             with context.step():
-                seeds = shuffled[step * self._batch_size : (step + 1) * self._batch_size]
                 step_loss, step_count = context.update(self._loss(seeds, generator), seeds.shape[0])
                 loss_sum, count = loss_sum + step_loss, count + step_count
-        return EpochResult(self._steps, shuffled.shape[0], loss_sum / count, self._store.remote_nodes)
+        num_seed_nodes = sum(seeds.shape[0] for seeds in batches)
+        return EpochResult(self._steps, num_seed_nodes, loss_sum / count, self._store.remote_nodes)
+
+    def batches(self, epoch: int, generator: torch.Generator) -> list[torch.Tensor]:
+        """This rank's seed nodes, int64, in every step of an epoch; all ranks have as many steps, some without any.
+
+        `generator` is this rank's of the epoch.
+        """
+        return self.own_batches(self._seed_nodes, generator)
+
+    def own_batches(self, seed_nodes: torch.Tensor, generator: torch.Generator) -> list[torch.Tensor]:
+        """A part's seed nodes, shuffled, cut into the steps of an epoch."""
+        shuffled = seed_nodes[torch.randperm(seed_nodes.shape[0], generator=generator)]
+        return [shuffled[step * self._batch_size : (step + 1) * self._batch_size] for step in range(self._steps)]
 
     def evaluate(self) -> dict[str, float | None]:
         return self._evaluator.accuracies(self._store.own_rows)
@@ -116,4 +128,8 @@ class Strategy(Base):
         fanouts = self.context.specification.strategy["fanouts"]
         if min(fanouts) < 0:
             return self.context.graph.num_nodes
-        return self._batch_size * math.prod(fanout + 1 for fanout in fanouts)
+        return self.largest_batch() * math.prod(fanout + 1 for fanout in fanouts)
+
+    def largest_batch(self) -> int:
+        """The most seed nodes that this rank can have in a step."""
+        return self.context.specification.strategy["batch_size"]
