@@ -19,6 +19,7 @@ from anatomy.partitions.balance import groups_of, level
 from anatomy.partitions.checks import check_assignment
 from anatomy.partitions.needs import tables
 from anatomy.partitions.repair import fill_empty_parts
+from anatomy.partitions.similarity import similar_edges
 
 ENTRIES_IN_ALL = 8_000_000
 """Stored edges that METIS may work through with different seeds unless told how often to try: seconds, not minutes."""
@@ -30,14 +31,17 @@ RECURSIVE_UP_TO = 4
 def best_assignment(graph: Graph, job: Mapping[str, Any]) -> np.ndarray:
     """The part of each node, int32 [num_nodes]; with `ranks_per_host` in the job, hosts are cut apart first.
 
-    A part may be empty only where a host got fewer nodes than it has ranks.
+    With `similar`, which goes without hosts, edges weigh as `similar_edges` says, else all alike. A part may be empty
+    only where a host got fewer nodes than it has ranks.
     """
-    adjacency = canonical(graph.indptr, graph.indices)
+    adjacency, edge_weights = canonical(graph.indptr, graph.indices), None
+    if job.get("similar"):
+        adjacency, edge_weights = similar_edges(graph, adjacency)
     group = groups_of(graph) if job["balance_train"] else None
     num_parts, seeds = job["num_parts"], np.random.SeedSequence(job["seed"])
     ranks_per_host = job.get("ranks_per_host", num_parts)
     if not 1 < ranks_per_host < num_parts:
-        return _best(adjacency, np.ones(num_parts), group, job, seeds)
+        return _best(adjacency, np.ones(num_parts), group, job, seeds, edge_weights=edge_weights)
     first_ranks = np.arange(0, num_parts, ranks_per_host)
     ranks = np.minimum(num_parts - first_ranks, ranks_per_host)
     print("hosts:", end=" ")
@@ -60,23 +64,27 @@ def _best(
     job: Mapping[str, Any],
     seeds: np.random.SeedSequence,
     turns: int = 1,
+    edge_weights: np.ndarray | None = None,
 ) -> np.ndarray:
     """The assignment with the lowest cut or volume, int32 [num_nodes], among those of several seeds.
 
     Of equal ones the first; one in which METIS left no part empty goes before one that had to be completed. `weights`
-    [num_parts] are the sizes of the parts in relation to each other; `turns` is how many graphs share the time.
+    [num_parts] are the sizes of the parts in relation to each other; `turns` is how many graphs share the time;
+    `edge_weights` int64 [entries] of the adjacency, all 1 by default.
     """
     num_parts, volume = len(weights), job["objective"] == "volume"
     shares = weights / weights.sum()
     attempts = _attempts(num_parts, len(adjacency.indices) * turns, job, seeds)
     best, best_rank = None, None
     for recursive, seed in attempts:
-        found = _run(adjacency, shares, group, job, recursive, seed)
+        found = _run(adjacency, edge_weights, shares, group, job, recursive, seed)
         assignment = filled = fill_empty_parts(adjacency, found, num_parts)
         if group is not None:
             assignment = level(adjacency, filled, group, shares, job["imbalance"])
-        measure = _volume if volume else _cut
-        rank = (filled is not found, measure(adjacency, assignment) if len(attempts) > 1 else None)
+        measured = None
+        if len(attempts) > 1:
+            measured = _volume(adjacency, assignment) if volume else _cut(adjacency, edge_weights, assignment)
+        rank = (filled is not found, measured)
         reached = f" {'sends' if volume else 'cuts'} {rank[1]}" if len(attempts) > 1 else ""
         print(f"{'recursive' if recursive else 'k-way'} with seed {seed}{reached}")
         if best_rank is None or rank < best_rank:
@@ -101,6 +109,7 @@ def _attempts(
 
 def _run(
     adjacency: Adjacency,
+    edge_weights: np.ndarray | None,
     shares: np.ndarray,
     group: np.ndarray | None,
     job: Mapping[str, Any],
@@ -129,6 +138,7 @@ def _run(
         num_parts,
         pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices),
         vweights=weights,
+        eweights=edge_weights,
         tpwgts=None if np.ptp(shares) == 0 else shares.tolist(),
         recursive=recursive,
         options=pymetis.Options(**options),
@@ -138,11 +148,15 @@ def _run(
     return assignment
 
 
-def _cut(adjacency: Adjacency, assignment: np.ndarray) -> int:
-    """Undirected edges between parts."""
-    cut = 0
+def _cut(adjacency: Adjacency, edge_weights: np.ndarray | None, assignment: np.ndarray) -> int:
+    """Undirected edges between parts, or what they weigh."""
+    cut = start = 0
     for targets, sources in entry_blocks(*adjacency):
-        cut += int(np.count_nonzero(assignment[targets] != assignment[sources]))
+        between = assignment[targets] != assignment[sources]
+        if edge_weights is not None:
+            between = edge_weights[start : start + len(targets)][between]
+            start += len(targets)
+        cut += int(between.sum())
     return cut // 2
 
 
