@@ -21,6 +21,8 @@ from anatomy.observations import OBSERVATIONS
 from anatomy.plan import Plan
 from anatomy.site import read_site
 from anatomy.tables import TABLES
+from anatomy.training.conditions import limits_cpu
+from anatomy.training.cpu_share import can_limit
 
 AT_WORK = workflow.is_main_process and not workflow.output_settings.dryrun
 
@@ -37,7 +39,9 @@ except StudyError as error:
     sys.exit(f"error: {error}")
 
 RESULTS = config["results"]
-PLAN = Plan(config, max_hosts=None if SITE else 1, sets_links=bool(SITE and SITE.set_link), limits_cpu=False)
+# On a cluster nobody knows it beforehand of the hosts that SLURM will choose.
+LIMITS_CPU = not SITE and any(map(limits_cpu, config["conditions"].values())) and can_limit()
+PLAN = Plan(config, max_hosts=None if SITE else 1, sets_links=bool(SITE and SITE.set_link), limits_cpu=LIMITS_CPU)
 
 
 def one_of(names):

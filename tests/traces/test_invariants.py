@@ -16,7 +16,7 @@ from anatomy.traces.rank.annotations import PHASES as ALL_PHASES
 from anatomy.traces.rank.decomposition import CATEGORIES
 
 START, HORIZON = 1000, 60
-PHASES = ["sample", "fetch", "gather", "copy", "aggregate", "backward", "exchange", "sync", "evaluate"]
+PHASES = ["sample", "fetch", "gather", "copy", "aggregate", "backward", "exchange", "sync", "disturb", "evaluate"]
 PREPARATION = ["sample", "fetch", "gather", "copy"]
 
 interval = st.tuples(st.integers(0, HORIZON), st.integers(0, HORIZON)).map(lambda pair: (min(pair), max(pair)))
@@ -156,7 +156,7 @@ def test_a_cpu(new_trace, examined, phases, operators, communication, step_windo
         phase = phase_at(phases, instant) or "other"
         starts = [(start, -end) for start, end in communication if start <= instant < end]
         flying = (phase_at(phases, max(starts)[0]) or "other") if starts else None
-        if flying and not at(computing, instant):
+        if flying and not at(computing, instant) and phase != "disturb":
             return "communication", phase, flying
         if phase in PREPARATION:
             return "preparation", phase, flying

@@ -6,8 +6,8 @@ Timed runs write `epochs.parquet`, `accesses.parquet` and `metrics.json`; profil
 
 import logging
 import os
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from anatomy.files import attempt
 from anatomy.graphs.store import Graph, open_graph
 from anatomy.partitions.store import Partition, open_partition
 from anatomy.training.communication import Communicator
+from anatomy.training.cpu_share import NoControlGroup, limited
 from anatomy.training.disturb import Disturbance
 from anatomy.training.gradients import EXTRA_VALUES, GradientSynchroniser
 from anatomy.training.model import Model
@@ -88,6 +89,11 @@ def train(inputs: Inputs, out: Path, mode: str, init_method: InitMethod, stage: 
 
     Raises TakenOver on rank 0, without a launcher, where another attempt has begun.
     """
+    with _share_of_processors(inputs.specification):
+        return _train(inputs, out, mode, init_method, stage)
+
+
+def _train(inputs: Inputs, out: Path, mode: str, init_method: InitMethod, stage: Path | None) -> Model:
     specification = inputs.specification
     torch.set_num_threads(specification.training.threads_per_rank)
     communicator, device = join_ranks(specification, init_method)
@@ -100,6 +106,23 @@ def train(inputs: Inputs, out: Path, mode: str, init_method: InitMethod, stage: 
             stage = own.enter_context(attempt(out, MANIFESTS[mode]))
         MODES[mode](strategy, out, stage)
     return context.model
+
+
+@contextmanager
+def _share_of_processors(specification: RunSpecification) -> Iterator[None]:
+    """Limit this process where the run's condition says so. Raises StudyError where that cannot be done here."""
+    limit = (specification.condition or {}).get("cpu_share")
+    if limit is None or limit["rank"] != int(os.environ.get("RANK", "0")):
+        yield
+        return
+    try:
+        with limited(limit["share"] * specification.training.threads_per_rank):
+            yield
+    except NoControlGroup as error:
+        raise StudyError(
+            f"{specification.path}: condition: found a share of a processor for rank {limit['rank']}, but no control "
+            f"group can be made here ({error}); have one delegated, or leave the condition out"
+        ) from error
 
 
 def join_ranks(specification: RunSpecification, init_method: InitMethod) -> tuple[Communicator, torch.device]:

@@ -41,7 +41,8 @@ def best_assignment(graph: Graph, job: Mapping[str, Any]) -> np.ndarray:
     num_parts, seeds = job["num_parts"], np.random.SeedSequence(job["seed"])
     ranks_per_host = job.get("ranks_per_host", num_parts)
     if not 1 < ranks_per_host < num_parts:
-        return _best(adjacency, np.ones(num_parts), group, job, seeds, edge_weights=edge_weights)
+        wanted = sizes(num_parts, job.get("skew", 0))
+        return _best(adjacency, wanted, group, job, seeds, edge_weights=edge_weights)
     first_ranks = np.arange(0, num_parts, ranks_per_host)
     ranks = np.minimum(num_parts - first_ranks, ranks_per_host)
     print("hosts:", end=" ")
@@ -55,6 +56,11 @@ def best_assignment(graph: Graph, job: Mapping[str, Any]) -> np.ndarray:
         count = min(int(count), len(members))
         assignment[members] = first + _best(inside, np.ones(count), own_group, job, host_seeds, turns=len(ranks))
     return assignment
+
+
+def sizes(num_parts: int, skew: float) -> np.ndarray:
+    """Sizes of the parts relative to their mean, float64 [num_parts]: evenly from 1 + skew down to 1 - skew."""
+    return np.linspace(1 + skew, 1 - skew, num_parts)
 
 
 def _best(

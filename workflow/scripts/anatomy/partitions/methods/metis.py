@@ -51,6 +51,13 @@ OPTIONS = {
                 "undirected."
             ),
         },
+        "skew": {
+            "type": "number",
+            "minimum": 0,
+            "exclusiveMaximum": 1,
+            "description": "How unequal the parts are to be: their sizes fall evenly from (1 + skew) times the mean, "
+            "part 0, to (1 - skew) times; 0.4 in two parts: 0.7 and 0.3 of the nodes. By default they are equal.",
+        },
         "attempts": {
             "type": "integer",
             "minimum": 1,
