@@ -34,6 +34,8 @@ WHISKERED = {
     "strategies": {"epoch time", "exposed", "hidden", "sent", "memory", "accuracy", "lost by epochs", "lost by time"},
     "gains": {"measured"},
     "memory": {"total"},
+    "rank_accuracy": {"accuracy"},
+    "gradient_only": {"lost"},
 }
 ONLY_WHISKERS = {"batch", "total"}
 
@@ -62,7 +64,14 @@ def test_bars_start_where_the_csv_says(name, make_table):
 
 @pytest.mark.parametrize(
     ("name", "column"),
-    [("scaling", "ranks"), ("bandwidth", "x"), ("cache", "capacity_percent"), ("convergence", "train_s")],
+    [
+        ("scaling", "ranks"),
+        ("bandwidth", "x"),
+        ("cache", "capacity_percent"),
+        ("convergence", "train_s"),
+        ("rank_accuracy", "entropy_bits"),
+        ("gradient_only", "x"),
+    ],
 )
 def test_points_lie_where_the_csv_says(name, column, make_table):
     figure, drawn = drawn_with(name, make_table(name))

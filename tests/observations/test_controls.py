@@ -26,6 +26,9 @@ LABELS = {
     "sampling_saves_memory": ["method"],
     "chunks_fill_the_pipeline": ["chunks"],
     "pipelining_wins_when_deep": ["chunks", "num_layers"],
+    "repartitioning_restores_accuracy": ["period", "turns"],
+    "coverage_correction_restores_accuracy": ["correction"],
+    "balancing_lifts_the_worst_rank": ["sampler"],
 }
 """The columns that tie a number to what it is said to be a number of."""
 
@@ -42,6 +45,9 @@ SWAPPED = {
     "sampling_saves_memory": {"method": {"bns": "fullgraph", "fullgraph": "bns"}},
     "chunks_fill_the_pipeline": {"chunks": {2: 8, 8: 2}},
     "pipelining_wins_when_deep": {"num_layers": {2: 8, 8: 2}},
+    "repartitioning_restores_accuracy": {"turns": {16: 1, 1: 16}, "period": {1: 16, 16: 1}},
+    "coverage_correction_restores_accuracy": {"correction": {"none": "shrinkage", "shrinkage": "none"}},
+    "balancing_lifts_the_worst_rank": {"sampler": {"balanced": "all", "all": "balanced"}},
 }
 """Labels exchanged: what was true is now false."""
 
@@ -53,8 +59,15 @@ SWAPPED_COLUMNS = {
     "cache_catches_refetches": ("hits", "capacity_nodes"),
     "staleness_costs_no_accuracy": ("accuracy_lost", "accuracy_lost_in_time"),
     "saved_time_is_accuracy": ("accuracy_lost_in_time", "accuracy_lost"),
+    "entropy_lowers_accuracy": ("test_accuracy", "run_test_accuracy"),
 }
 """Columns exchanged; the second is filled with numbers of another kind."""
+
+
+def decisive_run(table: pd.DataFrame) -> str:
+    """The last run on two ranks, for which there are cores, or, where a claim is about more ranks, the last."""
+    on_two = table[table["ranks"] == 2]
+    return (table if on_two.empty else on_two)["run"].iloc[-1]
 
 
 @every_observation
@@ -115,7 +128,7 @@ def test_waiting_and_transfer_mixed_up_at_random_are_not_supported(shuffle, plan
 @every_observation
 def test_a_failed_run_makes_it_inconclusive_and_is_named(observation, planted, verdict_on):
     table = planted.table(observation, holds=True)
-    decisive = table[(table["ranks"] == 2)]["run"].iloc[-1]
+    decisive = decisive_run(table)
     table.loc[table["run"] == decisive, "status"] = "out of memory"
     judgement = verdict_on(observation, table)
     assert judgement.verdict == INCONCLUSIVE
@@ -125,7 +138,7 @@ def test_a_failed_run_makes_it_inconclusive_and_is_named(observation, planted, v
 @every_observation
 def test_a_failed_run_is_a_row_of_missing_values_and_still_seen(observation, planted, verdict_on):
     table = planted.table(observation, holds=True)
-    decisive = table[(table["ranks"] == 2)]["run"].iloc[-1]
+    decisive = decisive_run(table)
     failed = table[table["run"] == decisive].iloc[:1].copy()
     lead = list(table.columns).index("status")
     failed[failed.columns[lead + 1 :]] = pd.NA

@@ -91,7 +91,8 @@ def specification(
     condition: dict | None = None,
 ) -> dict:
     """A whole specification; the dictionaries replace single options, `condition` is one with its name."""
-    options = {"epochs": 4} | ({"fanouts": [3, 2, 2], "batch_size": 4} if method == "minibatch" else {})
+    batched = "fanouts" in STRATEGIES[method].constants["OPTIONS"]["properties"]
+    options = {"epochs": 4} | ({"fanouts": [3, 2, 2], "batch_size": 4} if batched else {})
     heads = 2 if layer == "gat" else 1
     return {
         "kind": "run",

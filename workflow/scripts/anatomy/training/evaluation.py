@@ -37,7 +37,7 @@ class Evaluator:
         return rows
 
     def accuracies(self, own: torch.Tensor, rows: torch.Tensor | None = None) -> dict[str, float | None]:
-        """Accuracy by split, on rank 0, from the own nodes' features; `rows` are these and the halo's, if at hand."""
+        """What `score` says of the model, from the own nodes' features; `rows` are these and the halo's, if at hand."""
         model = self._context.model
         with phase(Phase.EVALUATE), torch.no_grad():
             model.eval()
@@ -45,7 +45,7 @@ class Evaluator:
             for index in range(1, len(model.layers)):
                 hidden = self.boundary.exchange(hidden, index)
                 hidden, carried = model.layer(index, self._context.operators, self.block, hidden, carried)
-            return self._score(hidden.argmax(1).cpu())
+            return self.score(hidden.argmax(1).cpu())
 
     def _first_layer(self, own: torch.Tensor, rows: torch.Tensor | None) -> Passed:
         """The first layer's results; what it aggregates is kept where no weight changes it."""
@@ -59,19 +59,21 @@ class Evaluator:
             self._first_aggregate = layer.aggregate(operators, self.block, rows)
         return layer.complete(Destinations(own, own, None), self._first_aggregate)
 
-    def _score(self, predicted: torch.Tensor) -> dict[str, float | None]:
+    def score(self, predicted: torch.Tensor) -> dict[str, float | None]:
+        """Accuracies of the predicted classes of the own nodes, int64 [own nodes] on the CPU; None without a node.
+
+        `train`, `val` and `test` are of all ranks' nodes, on rank 0; `own_train`, `own_val` and `own_test` of this
+        rank's alone, on every rank.
+        """
+        right = (predicted == self.labels).numpy()
+        counts = [[(self._split == split).sum(), right[self._split == split].sum()] for split in SPLITS.values()]
+        summed = torch.tensor(np.array(counts), dtype=torch.int64, device=self._context.communicator.device)
+        own = {f"own_{name}": accuracy for name, accuracy in _shares(summed).items()}
         evaluator = self._context.graph.manifest.get("evaluator")
         if evaluator is not None:
-            return self._score_by_ogb(evaluator, predicted)
-        right = (predicted == self.labels).numpy()
-        counts = [
-            [np.count_nonzero(self._split == split), right[self._split == split].sum()] for split in SPLITS.values()
-        ]
-        summed = torch.tensor(np.array(counts), dtype=torch.int64, device=self._context.communicator.device)
+            return self._score_by_ogb(evaluator, predicted) | own
         self._context.communicator.sum(summed)
-        return {
-            name: hits / total if total else None for name, (total, hits) in zip(SPLITS, summed.tolist(), strict=True)
-        }
+        return _shares(summed) | own
 
     def _score_by_ogb(self, evaluator: str, predicted: torch.Tensor) -> dict[str, float | None]:
         """Accuracy by the data set's own evaluator, which wants all predictions in one process."""
@@ -88,3 +90,8 @@ class Evaluator:
             asked = {"y_true": labels[rows].reshape(-1, 1), "y_pred": predictions[rows].reshape(-1, 1)}
             accuracies[name] = judge.eval(asked)["acc"] if rows.any() else None
         return accuracies
+
+
+def _shares(counts: torch.Tensor) -> dict[str, float | None]:
+    """Accuracy by split, from nodes and those predicted right, int64 [splits, 2]."""
+    return {name: hits / total if total else None for name, (total, hits) in zip(SPLITS, counts.tolist(), strict=True)}

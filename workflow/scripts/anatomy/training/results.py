@@ -29,6 +29,9 @@ EPOCH_COLUMNS = {
     "train_accuracy": "float64",
     "val_accuracy": "float64",
     "test_accuracy": "float64",
+    "own_train_accuracy": "float64",
+    "own_val_accuracy": "float64",
+    "own_test_accuracy": "float64",
     "sent_features_bytes": "int64",
     "sent_requests_bytes": "int64",
     "sent_activations_bytes": "int64",
@@ -146,10 +149,11 @@ def describe_machine() -> dict[str, Any]:
 
 
 def _share_accuracies(epochs: list[dict[str, Any]]) -> None:
-    """Give every rank's rows the accuracies, which are the model's and known to rank 0 alone."""
+    """Give every rank's rows the accuracies over all nodes, which are known to rank 0 alone; those over a rank's own
+    nodes stay."""
     known = {row["epoch"]: row for row in epochs if row["rank"] == 0}
     for row in epochs:
-        row |= {key: value for key, value in known[row["epoch"]].items() if key.endswith("_accuracy")}
+        row |= {name: known[row["epoch"]][name] for name in ("train_accuracy", "val_accuracy", "test_accuracy")}
 
 
 def _added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

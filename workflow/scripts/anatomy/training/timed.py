@@ -126,7 +126,8 @@ def _evaluate(strategy: Strategy, epoch: int) -> Row:
     due = is_last or (every > 0 and (epoch + 1) % every == 0)
     accuracies = strategy.evaluate() if due else {}
     eval_s = time.perf_counter() - start if due else None
-    return {"eval_s": eval_s, **{f"{split}_accuracy": accuracies.get(split) for split in ("train", "val", "test")}}
+    names = [f"{whose}{split}" for whose in ("", "own_") for split in ("train", "val", "test")]
+    return {"eval_s": eval_s, **{f"{name}_accuracy": accuracies.get(name) for name in names}}
 
 
 def _report(row: Row, num_epochs: int) -> None:

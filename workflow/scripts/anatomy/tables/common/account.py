@@ -86,7 +86,7 @@ def account(part: Part, sample: Part, model: Model, strategy: Mapping[str, Any])
     """
     parameters = {"parameters": NUMBER_BYTES * STATES_PER_PARAMETER * model.num_parameters}
     match strategy["method"]:
-        case "minibatch" | "distdgl":
+        case "minibatch" | "distdgl" | "eat":
             return parameters
         case "fullgraph" | "decentralised":
             return parameters | plain(part, model)

@@ -29,6 +29,8 @@ _EPOCH_COLUMNS = [
     "loss",
     "val_accuracy",
     "test_accuracy",
+    "own_val_accuracy",
+    "own_test_accuracy",
     *SENT_COLUMNS.values(),
     "peak_memory_bytes",
 ]

@@ -99,7 +99,10 @@ class Strategy(ABC):
 
     @abstractmethod
     def evaluate(self) -> dict[str, float | None]:
-        """Accuracy by split (`train`, `val`, `test`) with all neighbours, on rank 0; None for a split without nodes."""
+        """Accuracy by split (`train`, `val`, `test`) with all neighbours, on rank 0; None for a split without nodes.
+
+        On every rank that evaluates the nodes of its own part also `own_train`, `own_val`, `own_test`: over these.
+        """
 
     @abstractmethod
     def predict(self) -> PredictedBytes:

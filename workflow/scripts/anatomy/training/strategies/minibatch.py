@@ -66,10 +66,10 @@ class Strategy(Base):
         loss_sum, count = 0.0, 0
         for seeds in batches:
             with context.step():
-                step_loss, step_count = context.update(self._loss(seeds, generator), seeds.shape[0])
+                step_loss, step_count = self.update(self._loss(seeds, generator), seeds.shape[0])
                 loss_sum, count = loss_sum + step_loss, count + step_count
         num_seed_nodes = sum(seeds.shape[0] for seeds in batches)
-        return EpochResult(self._steps, num_seed_nodes, loss_sum / count, self._store.remote_nodes)
+        return EpochResult(self._steps, num_seed_nodes, self.mean_loss(loss_sum, count), self._store.remote_nodes)
 
     def batches(self, epoch: int, generator: torch.Generator) -> list[torch.Tensor]:
         """This rank's seed nodes, int64, in every step of an epoch; all ranks have as many steps, some without any.
@@ -82,6 +82,14 @@ class Strategy(Base):
         """A part's seed nodes, shuffled, cut into the steps of an epoch."""
         shuffled = seed_nodes[torch.randperm(seed_nodes.shape[0], generator=generator)]
         return [shuffled[step * self._batch_size : (step + 1) * self._batch_size] for step in range(self._steps)]
+
+    def update(self, loss_sum: torch.Tensor | None, num_seed_nodes: int) -> tuple[float, int]:
+        """What ends a step, after its forward pass: see `Context.update`."""
+        return self.context.update(loss_sum, num_seed_nodes)
+
+    def mean_loss(self, loss_sum: float, count: int) -> float:
+        """Mean loss over an epoch's seed nodes of all ranks, from the sums of what `update` returned."""
+        return loss_sum / count
 
     def evaluate(self) -> dict[str, float | None]:
         return self._evaluator.accuracies(self._store.own_rows)
