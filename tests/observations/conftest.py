@@ -199,7 +199,7 @@ class Planted:
         rows = []
         for seed in self.seeds:
             for chunks, share in shares.items():
-                numbers = {"chunks": chunks, "num_layers": num_layers, "exposed_share": self._near(share)}
+                numbers = {"stages": 2, "chunks": chunks, "num_layers": num_layers, "exposed_share": self._near(share)}
                 numbers |= {"most_exposed_rank": 1, "most_exposed_share": self._near(1.1 * share)}
                 row = leading(seed, strategy=f"pipeline-{chunks}-of-{num_layers}-layers") | {"method": "pipeline"}
                 rows.append(row | {"baseline_run": "plain", "gain": self._near(gains[chunks])} | numbers)

@@ -265,6 +265,12 @@ class TestPipelines:
         none = verdict_on("chunks_fill_the_pipeline", table, {"chunks_per_stage": 3})
         assert "no run with method = pipeline and chunks_per_stage = 3" in none.reason
 
+    def test_several_ranks_may_share_a_stage(self, planted, verdict_on):
+        table = planted.table("chunks_fill_the_pipeline", holds=True)
+        assert verdict_on("chunks_fill_the_pipeline", table.assign(stages=1)).verdict == INCONCLUSIVE
+        shared = verdict_on("chunks_fill_the_pipeline", table.assign(ranks=4).astype(table.dtypes))
+        assert shared.estimate == pytest.approx(0.3, rel=0.03)
+
     def test_a_run_of_other_chunks_that_failed_decides_nothing(self, planted, verdict_on):
         table = planted.table("chunks_fill_the_pipeline", holds=True)
         failed = (table["chunks"] == 2) & (table["seed"] == 1)

@@ -73,19 +73,22 @@ def test_the_rank_that_waits_most_is_named(results, built):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "chunks"),
+    ("strategy", "stages", "chunks"),
     [
-        ({"method": "pipeline", "chunks": None}, 4 * 2),
-        ({"method": "pipeline", "chunks": 3}, 3),
-        ({"method": "chunked", "chunks": 5}, 5),
-        ({"method": "bns"}, None),
+        ({"method": "pipeline", "chunks": None}, 2, 4 * 2),
+        ({"method": "pipeline", "chunks": None, "stages": None}, 2, 4 * 2),
+        ({"method": "pipeline", "chunks": None, "stages": 1}, 1, 4),
+        ({"method": "pipeline", "chunks": 3}, 2, 3),
+        ({"method": "chunked", "chunks": 5}, None, 5),
+        ({"method": "bns"}, None, None),
     ],
 )
 @pytest.mark.parametrize("status", ["completed", "time limit"])
-def test_chunks_are_those_that_were_asked_for_or_four_for_each_rank(strategy, chunks, status, results, built):
+def test_chunks_are_those_that_were_asked_for_or_four_for_each_stage(strategy, stages, chunks, status, results, built):
     run = results.run(epochs=epochs("fullgraph", 1, 1), final=final("fullgraph"), status=status, options=strategy)
     row = built("strategies", results.study(run)).iloc[0]
-    assert row["chunks"] == chunks if chunks else pd.isna(row["chunks"])
+    for name, expected in (("stages", stages), ("chunks", chunks)):
+        assert row[name] == expected if expected else pd.isna(row[name])
     assert row["num_layers"] == 2
 
 

@@ -45,8 +45,8 @@ def message(trace, way, peer, start, end, rows=1, **operator):
     trace.event("user_annotation", f"gloo:{way}", start, end, **sizes)
 
 
-def exchange(trace, start, end):
-    trace.event("user_annotation", "collective:all_to_all_v", start, end)
+def exchange(trace, start, end, ranks=""):
+    trace.event("user_annotation", "collective:all_to_all_v" + ranks, start, end)
 
 
 class TestAlone:
@@ -125,6 +125,30 @@ class TestOneCollective:
         assert rows["wait_ns"].tolist() == [40_000, 0]
         assert rows["transfer_ns"].tolist() == [100_000, 100_000]
         np.testing.assert_allclose(rows["bus_bandwidth"], 1000 * ROW_BYTES / 100e-6)
+
+    def test_ranks_that_exchange_among_themselves_are_matched_among_themselves(self, found, new_trace):
+        """Of two groups, one exchanges twice and the other once; rank 3 comes 20 us after rank 2."""
+        rows = {}
+        for rank in range(4):
+            trace = new_trace(rank, 4)
+            trace.step(1, 1000, 2000)
+            first, other = rank - rank % 2, rank + 1 - 2 * (rank % 2)
+            for start in (1010, 1200) if first == 0 else (1010 + 20 * (rank % 2),):
+                exchange(trace, start, start + 5, f" [{first}, {first + 1}]")
+                message(trace, "recv", other, start + 1, start + 100)
+            rows[rank] = found(trace)
+        assert rows[0]["kind"].tolist() == ["all_to_all_v"] * 2
+        matched, _ = match_collectives(rows, range(4))
+        waited = split_waiting(matched, dict.fromkeys(range(4), 0))
+        assert matched["matched"].all()
+        assert (matched["group_size"] == 2).all()
+        by_rank = {rank: waited["wait_ns"][waited["rank"] == rank].tolist() for rank in range(4)}
+        assert by_rank == {0: [0, 0], 1: [0, 0], 2: [20_000], 3: [0]}
+
+    @pytest.mark.parametrize("text", [" [0, x]", " []", " [0,1]", " [99999999999999999999, 1]"])
+    def test_ranks_that_cannot_be_read_are_unknown(self, found, two_ranks, text):
+        exchange(two_ranks[0], 1010, 1030, text)
+        assert found(two_ranks[0])["group_ranks"].tolist() == [None]
 
     def test_of_random_messages_nothing_is_lost(self, found, new_trace):
         """Bytes each way, ends and pieces outside against sums over the list that the trace was written from."""

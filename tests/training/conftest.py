@@ -48,10 +48,10 @@ def run_ranks(start_ranks):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> cases.Case:
-    """A random graph of 60 nodes, of which three are isolated, in 1, 2 and 3 parts.
+    """A random graph of 60 nodes, of which three are isolated, in 1, 2, 3 and 4 parts.
 
-    Of the three parts, part 2 has no edge inside and no training node. For vertex cuts these are the parts of the
-    roots, and each edge is in a random part: a root may be where its node has no edge.
+    Of three and of four parts, the last has no edge inside and no training node. For vertex cuts these are the parts of
+    the roots, and each edge is in a random part: a root may be where its node has no edge.
     """
     return cases.small_case(tmp_path_factory.mktemp("small"))
 

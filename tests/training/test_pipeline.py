@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ from training_cases import Case, Job, job_for, specification, write_small_graph
 from anatomy.errors import StudyError
 from anatomy.graphs.store import open_graph
 from anatomy.traces.parsing import parse_traces
-from anatomy.training.chunks import cut_into_chunks
+from anatomy.training.chunks import chunks_of, cut_into_chunks
 from anatomy.training.model import Model
 from anatomy.training.sampling import generator_for
 from anatomy.training.specification import read_specification
@@ -33,6 +34,17 @@ CASES = {
     "gcnii-2": {"layer": "gcnii", "ranks": 2, "model": {"num_layers": 5}, "strategy": {"refresh_every": 2}},
     "gcnii-3-newest": {"layer": "gcnii", "ranks": 3, "strategy": {"refresh_every": 1}},
     "sage-2-empty-chunks": {"layer": "sage", "ranks": 2, "strategy": {"chunks": 70}},
+    "sage-2-of-2": {"layer": "sage", "ranks": 4, "strategy": {"stages": 2}},
+    "sage-2-of-2-whole": {"layer": "sage", "ranks": 4, "strategy": {"stages": 2, "chunks": 1}},
+    "sage-1-of-3-refreshed": {"layer": "sage", "ranks": 3, "strategy": {"stages": 1, "chunks": 5, "refresh_every": 2}},
+    "gcnii-2-of-2": {
+        "layer": "gcnii",
+        "ranks": 4,
+        "model": {"num_layers": 5},
+        "strategy": {"stages": 2, "refresh_every": 3},
+    },
+    "gcnii-2-of-2-newest": {"layer": "gcnii", "ranks": 4, "strategy": {"stages": 2, "chunks": 3, "refresh_every": 1}},
+    "sage-2-of-2-empty-pieces": {"layer": "sage", "ranks": 4, "strategy": {"stages": 2, "chunks": 30}},
 }
 
 
@@ -71,12 +83,11 @@ def train_in_chunks(case: Case, job: Job) -> tuple[list[float], dict[str, torch.
     weights = {name: value.clone().requires_grad_() for name, value in initial.items()}
     dense = Dense(spec.model.layer, weights, adjacency(graph), features, num_layers)
     optimizer = torch.optim.Adam(weights.values(), lr=0.01)
-    num_chunks = options["chunks"] or 4 * spec.ranks
-    order, _ = cut_into_chunks(graph, np.load(job.partition / "assignment.npy"), num_chunks)
-    chunks = [
-        order[number * graph.num_nodes // num_chunks : (number + 1) * graph.num_nodes // num_chunks]
-        for number in range(num_chunks)
-    ]
+    num_stages = options["stages"] or spec.ranks
+    num_chunks = options["chunks"] or 4 * num_stages
+    assignment, owners = np.load(job.partition / "assignment.npy"), np.arange(spec.ranks) // num_stages
+    cut = cut_into_chunks(graph, assignment, owners.tolist(), num_chunks)
+    chunks = [np.flatnonzero(cut.chunk == number) for number in range(num_chunks)]
     widths = [spec.model.hidden] * (num_layers - 1) + [graph.num_classes]
     history = [torch.zeros(graph.num_nodes, width) for width in widths]
     losses = []
@@ -110,7 +121,7 @@ def jobs(small, run_ranks, tmp_path_factory) -> dict[str, Job]:
         )
         for name, given in CASES.items()
     }
-    for ranks in (1, 2, 3):
+    for ranks in (1, 2, 3, 4):
         run_ranks(ranks, [made[name] for name, given in CASES.items() if given["ranks"] == ranks])
     return made
 
@@ -128,31 +139,77 @@ def test_all_ranks_have_the_losses_and_weights_of_the_algorithm_in_one_process(s
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_bytes_are_one_row_per_node_and_stage(small, jobs, name):
+def test_bytes_are_one_row_per_node_and_stage_and_per_halo_node_and_layer_within(small, jobs, name):
     assert_bytes_are_predicted(jobs[name])
     ranks, metrics = CASES[name]["ranks"], jobs[name].metrics()
+    stages = CASES[name].get("strategy", {}).get("stages") or ranks
     width = 8 + 8 if CASES[name]["layer"] == "gcnii" else 8  # gcnii carries H_0 along
-    assert metrics["predicted"]["sent_activations_bytes_per_epoch"] == (ranks - 1) * small.graph.num_nodes * width * 4
-    assert metrics["predicted"]["sent_weights_bytes_per_epoch"] == 2 * (ranks - 1) * 4  # the loss
-    # Every stage's weights go to all other ranks before each evaluation.
-    gathered = (ranks - 1) * metrics["model_parameters"] * 4
-    assert metrics["evaluation_sent_bytes"]["weights"] == 6 * gathered
+    num_layers = CASES[name].get("model", {}).get("num_layers", 3)
+    passed = (stages - 1) * small.graph.num_nodes * width
+    exchanged = (num_layers - 1) * 8 * volume_of_unions(small, ranks, stages)
+    assert metrics["predicted"]["sent_activations_bytes_per_epoch"] == 4 * (passed + exchanged)
+    assert (exchanged > 0) == (stages < ranks)
+    # The loss, and every stage's gradients in a ring over its ranks.
+    parameters = 4 * metrics["model_parameters"]
+    rings = 2 * (ranks - 1) * 4 + 2 * (ranks // stages - 1) * parameters
+    assert metrics["predicted"]["sent_weights_bytes_per_epoch"] == rings
+    # Every stage's weights go to the ranks of all others before each evaluation.
+    assert metrics["evaluation_sent_bytes"]["weights"] == 6 * (stages - 1) * parameters * (ranks // stages)
+
+
+def volume_of_unions(small, ranks, stages) -> int:
+    """Rows that the parts of a stage, unions of the run's, need from each other, by their edges."""
+    graph = small.graph
+    owner = np.load(small.partition_path(ranks) / "assignment.npy") // stages
+    targets = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    return len(
+        {
+            (node, owner[target])
+            for node, target in zip(graph.indices, targets, strict=True)
+            if owner[node] != owner[target]
+        }
+    )
 
 
 def test_training_nodes_are_the_last_stages(small, jobs):
-    epochs = pd.read_parquet(jobs["sage-3-refreshed"].out / "epochs.parquet")
-    expected = np.count_nonzero(small.graph.split == 0)
-    assert epochs.groupby("rank").train_nodes.first().tolist() == [0, 0, expected]
+    chosen = small.graph.split == 0
+    trained = {
+        name: pd.read_parquet(jobs[name].out / "epochs.parquet").groupby("rank").train_nodes.first().tolist()
+        for name in ("sage-3-refreshed", "sage-2-of-2")
+    }
+    assert trained["sage-3-refreshed"] == [0, 0, chosen.sum()]
+    second = chosen[np.load(small.partition_path(4) / "assignment.npy") >= 2].sum()
+    assert trained["sage-2-of-2"] == [0, 0, chosen.sum() - second, second]
+
+
+def test_two_stages_of_two_ranks_and_one_chunk_are_full_graph_training(small, tmp_path, run_ranks):
+    methods, layers = {"pipeline": {"stages": 2, "chunks": 1}, "fullgraph": {}}, ("sage", "gat")
+    made = {
+        (method, layer): job_for(
+            small, tmp_path / f"{method}-{layer}", method=method, layer=layer, ranks=4, strategy=options
+        )
+        for (method, options), layer in product(methods.items(), layers)
+    }
+    run_ranks(4, list(made.values()))
+    for layer in layers:
+        hybrid, plain = (made[method, layer] for method in methods)
+        losses, expected = (pd.read_parquet(job.out / "epochs.parquet").loss for job in (hybrid, plain))
+        np.testing.assert_allclose(losses, expected, **TOLERANCE)
+        for rank, (key, value) in product(range(4), plain.weights().items()):
+            torch.testing.assert_close(hybrid.weights(rank)[key], value, **WEIGHT_TOLERANCE)
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_run_interrupted_after_every_epoch_ends_as_an_uninterrupted_one(small, tmp_path, run_ranks):
+@pytest.mark.parametrize(("ranks", "stages"), [(2, None), (2, 1)])
+def test_a_run_interrupted_after_every_epoch_ends_as_an_uninterrupted_one(small, tmp_path, run_ranks, ranks, stages):
+    common = {"method": "pipeline", "ranks": ranks}
+    often, never = (interrupted_settings(every=every, **common) for every in (1, 0))
     often, never = (
-        job_for(small, tmp_path / str(every), **interrupted_settings("pipeline", ranks=2, every=every))
-        for every in (1, 0)
+        job_for(small, tmp_path / name, **given | {"strategy": given["strategy"] | {"stages": stages}})
+        for name, given in (("often", often), ("never", never))
     )
-    run_ranks(2, [often], be_often_interrupted)
-    run_ranks(2, [never])
+    run_ranks(ranks, [often], be_often_interrupted)
+    run_ranks(ranks, [never])
     assert numbers(often) == numbers(never)
     assert often.metrics()["resumed_at"] == [1, 2, 3, 4]
 
@@ -170,27 +227,58 @@ def test_a_trace_shows_every_message_and_where_a_stage_waits(small, tmp_path, ru
     assert (phases.comm_ns > 0).all()
 
 
+def test_a_trace_shows_who_exchanges_within_a_stage(small, tmp_path, run_ranks):
+    options = {"strategy": {"stages": 2, "chunks": 2}, "model": {"num_layers": 5}}
+    job = job_for(small, tmp_path / "job", mode="profiled", method="pipeline", ranks=4, **options)
+    run_ranks(4, [job])
+    job.spec.unlink()  # is no trace
+    assert parse_traces(job.out, tmp_path / "tables")["unmatched_share"] == 0
+    collectives = pd.read_parquet(tmp_path / "tables" / "collectives.parquet").query("kind == 'all_to_all_v'")
+    assert set(collectives.group_size) == {2}
+    # Of 5 layers, the stages have 2 and 3; all but the first exchange 2 chunks forward and back, and gradients are
+    # summed by 2 exchanges.
+    assert collectives.groupby(["rank", "step"]).size().tolist() == [2 * 2 * 1 + 2] * 4 + [2 * 2 * 3 + 2] * 4
+
+
 @settings(deadline=None, max_examples=50)
-@given(num_chunks=some.integers(1, 80), seed=some.integers(0, 1000))
-def test_chunks_hold_every_node_once_with_all_its_in_neighbours(small, num_chunks, seed):
-    graph = small.graph
-    assignment = np.random.default_rng(seed).integers(0, 3, graph.num_nodes)
-    order, chunks = cut_into_chunks(graph, assignment, num_chunks)
-    assert sorted(order) == list(range(graph.num_nodes))
-    assert (np.diff(assignment[order]) >= 0).all()
-    sizes = [chunk.num_nodes for chunk in chunks]
-    assert sum(sizes) == graph.num_nodes
-    assert max(sizes) - min(sizes) <= 1
-    owner = np.repeat(np.arange(num_chunks), sizes)
-    for number, chunk in enumerate(chunks):
-        sources = order[chunk.sources.numpy()]
-        assert (owner[chunk.sources.numpy()[chunk.num_nodes :]] == chunk.source_chunks.numpy()).all()
-        assert number not in chunk.source_chunks
-        assert (chunk.block.degrees.numpy() == np.diff(graph.indptr)[sources]).all()
-        for row, node in enumerate(order[chunk.nodes]):
-            edges = slice(chunk.block.indptr[row], chunk.block.indptr[row + 1])
-            expected = graph.indices[graph.indptr[node] : graph.indptr[node + 1]]
-            assert sources[chunk.block.indices[edges].numpy()].tolist() == expected.tolist()
+@given(num_chunks=some.integers(1, 80), seed=some.integers(0, 1000), num_parts=some.integers(1, 4))
+def test_chunks_hold_every_node_once_with_all_its_in_neighbours(small, num_chunks, seed, num_parts):
+    graph, num_stages = small.graph, 2
+    assignment = np.random.default_rng(seed).integers(0, num_parts * num_stages, graph.num_nodes)
+    owners = np.arange(num_parts * num_stages) // num_stages
+    cut = cut_into_chunks(graph, assignment, owners.tolist(), num_chunks)
+    assert (cut.owner == owners[assignment]).all()
+    made = [chunks_of(graph, cut, part) for part in range(num_parts)]
+    for part, (table, chunks) in enumerate(made):
+        num_own = len(cut.order[part])
+        assert sorted(table[:num_own]) == np.flatnonzero(cut.owner == part).tolist()
+        assert (np.diff(assignment[table[:num_own]]) >= 0).all()
+        sizes = [chunk.num_nodes for chunk in chunks]
+        assert sum(sizes) == num_own
+        assert max(sizes) - min(sizes) <= 1
+        for number, chunk in enumerate(chunks):
+            assert (cut.chunk[table[chunk.nodes]] == number).all()
+            sources = table[chunk.sources.numpy()]
+            assert (cut.chunk[sources[chunk.num_nodes :]] == chunk.source_chunks.numpy()).all()
+            assert (chunk.block.degrees.numpy() == np.diff(graph.indptr)[sources]).all()
+            for row, node in enumerate(table[chunk.nodes]):
+                edges = slice(chunk.block.indptr[row], chunk.block.indptr[row + 1])
+                expected = graph.indices[graph.indptr[node] : graph.indptr[node + 1]]
+                assert sources[chunk.block.indices[edges].numpy()].tolist() == expected.tolist()
+            assert_halo_is_sent(made, part, number)
+
+
+def assert_halo_is_sent(made, part, number):
+    """What a part has of a chunk's halo is what the others send of their piece, in that order."""
+    table, chunks = made[part]
+    sent = []
+    for owner, (other_table, others) in enumerate(made):
+        chunk, ends = others[number], np.cumsum([0, *others[number].send_counts])
+        rows = chunk.send_rows.numpy()[ends[part] : ends[part + 1]]
+        assert len(rows) == chunks[number].receive_counts[owner]
+        assert ((rows >= chunk.nodes.start) & (rows < chunk.nodes.stop)).all()
+        sent += other_table[rows].tolist()
+    assert sent == table[chunks[number].halo].tolist()
 
 
 @pytest.mark.parametrize("num_chunks", [2, 7])
@@ -201,7 +289,8 @@ def test_few_edges_leave_chunks_that_do_not_have_to(tmp_path, num_chunks):
     linked = np.zeros((60, 60), dtype=bool)
     linked[ring, np.roll(ring, 1)] = linked[np.roll(ring, 1), ring] = True
     write_small_graph(tmp_path / "ring", linked, np.zeros(60, np.int8), rng)
-    _, chunks = cut_into_chunks(open_graph(tmp_path / "ring"), np.zeros(60, np.int32), num_chunks)
+    graph = open_graph(tmp_path / "ring")
+    _, chunks = chunks_of(graph, cut_into_chunks(graph, np.zeros(60, np.int32), [0], num_chunks), 0)
     crossing = sum((chunk.block.indices >= chunk.num_nodes).sum().item() for chunk in chunks)
     # Places i < cut <= j with j - i <= 2 are 3 pairs, each an edge in both directions.
     assert 0 < crossing <= (num_chunks - 1) * 3 * 2
@@ -217,17 +306,34 @@ def test_every_layer_has_one_stage_and_every_stage_as_many(sizes):
     assert max(lengths) - min(lengths) <= 1
 
 
-@pytest.mark.parametrize(("method", "options"), [("pipeline", {}), ("decoupled", {})])
-def test_more_ranks_than_layers_are_refused(tmp_path, method, options):
+@pytest.mark.parametrize(
+    ("method", "options", "ranks", "message"),
+    [
+        ("pipeline", {}, 4, r"model\.num_layers: found 3 layers for 4 ranks.*at least 4 layers"),
+        ("decoupled", {}, 4, r"model\.num_layers: found 3 layers for 4 ranks.*at least 4 layers"),
+        ("pipeline", {"stages": 4}, 8, r"model\.num_layers: found 3 layers for 4 stages.*at least 4 layers"),
+        ("pipeline", {"stages": 2}, 3, r"strategy\.stages: found 2 for 3 ranks.*divisor of the ranks"),
+        ("pipeline", {"stages": 2}, 1, r"strategy\.stages: found 2 for 1 ranks"),
+    ],
+)
+def test_more_stages_than_layers_and_ranks_that_do_not_fill_them_are_refused(tmp_path, method, options, ranks, message):
     path = tmp_path / "run.json"
-    path.write_text(json.dumps(specification(method, ranks=4, strategy=options)))
-    with pytest.raises(StudyError, match=r"model\.num_layers: found 3 layers for 4 ranks.*at least 4 layers"):
+    path.write_text(json.dumps(specification(method, ranks=ranks, strategy=options)))
+    with pytest.raises(StudyError, match=message):
         read_specification(path)
-    path.write_text(json.dumps(specification(method, ranks=3, strategy=options)))
-    assert read_specification(path).ranks == 3
 
 
-def test_one_module_may_have_fewer_layers_than_ranks(tmp_path):
+@pytest.mark.parametrize(
+    ("method", "options", "ranks"),
+    [
+        ("pipeline", {}, 3),
+        ("decoupled", {}, 3),
+        ("decoupled", {"modules": 1}, 4),
+        ("pipeline", {"stages": 2}, 8),
+        ("pipeline", {"stages": 1}, 5),
+    ],
+)
+def test_as_many_layers_as_stages_are_enough(tmp_path, method, options, ranks):
     path = tmp_path / "run.json"
-    path.write_text(json.dumps(specification("decoupled", ranks=4, strategy={"modules": 1})))
-    assert read_specification(path).ranks == 4
+    path.write_text(json.dumps(specification(method, ranks=ranks, strategy=options)))
+    assert read_specification(path).ranks == ranks

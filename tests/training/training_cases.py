@@ -125,6 +125,8 @@ def small_case(folder: Path, num_features: int = 5) -> Case:
     write_partition(folder / "parts-1", graph, np.zeros(num_nodes, np.int64))
     write_partition(folder / "parts-2", graph, rng.integers(0, 2, num_nodes))
     write_partition(folder / "parts-3", graph, np.where(np.arange(num_nodes) < 50, rng.integers(0, 2, num_nodes), 2))
+    quarters = np.where(np.arange(num_nodes) < 50, np.arange(num_nodes) % 7 % 3, 3)
+    write_partition(folder / "parts-4", graph, quarters)
     for num_parts in (2, 3):
         roots = np.load(folder / f"parts-{num_parts}" / "assignment.npy")
         edges = rng.integers(0, num_parts, graph.num_edges)

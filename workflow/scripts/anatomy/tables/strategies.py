@@ -29,6 +29,7 @@ OPTIONS = {
 KEY = ("run",)
 COLUMNS = RUN_COLUMNS | {
     "num_layers": Column("Int64", "", "layers of the model"),
+    "stages": Column("Int64", "", "stages of a pipeline of layers; missing for other strategies"),
     "chunks": Column(
         "Int64",
         "",
@@ -104,7 +105,7 @@ def _compared_by(run: StudyRun) -> tuple[Any, ...]:
 def _row(run: StudyRun, baseline: StudyRun | None) -> dict[str, Any]:
     if run.recorded:
         return run.columns | ({} if without_traces(run) else exposure(run))
-    row = run.columns | {"num_layers": run.spec["model"]["num_layers"], "chunks": _chunks(run)}
+    row = run.columns | {"num_layers": run.spec["model"]["num_layers"]} | _pieces(run)
     if not run.completed:
         return row
     row |= _measured(run) | _paper(run)
@@ -132,10 +133,11 @@ def _method(run: StudyRun) -> Mapping[str, Any]:
     return STRATEGIES[run.columns["method"]].constants
 
 
-def _chunks(run: StudyRun) -> int | None:
-    """As the strategy was told, or as many for each rank as it makes itself."""
-    chunks_per_rank = _method(run).get("CHUNKS_PER_RANK", 0)
-    return run.spec["strategy"].get("chunks") or chunks_per_rank * run.spec["ranks"] or None
+def _pieces(run: StudyRun) -> dict[str, int | None]:
+    """Stages and chunks, as the strategy was told, or as many as it makes itself."""
+    strategy, per_stage = run.spec["strategy"], _method(run).get("CHUNKS_PER_STAGE")
+    stages = (strategy.get("stages") or run.spec["ranks"]) if per_stage else None
+    return {"stages": stages, "chunks": strategy.get("chunks") or (per_stage * stages if stages else None)}
 
 
 def _measured(run: StudyRun) -> dict[str, Any]:

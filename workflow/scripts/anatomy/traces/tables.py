@@ -67,7 +67,7 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
         "kind": (
             "string",
             "all_reduce, all_to_all, broadcast, all_gather, reduce_scatter, send_recv, barrier, other; all_to_all_v: "
-            "messages of any size between all ranks, annotated as one",
+            "messages of any size between the ranks of a group, annotated as one",
         ),
         "phase": ("phase", "phase in which it was launched"),
         **RANK_AND_STEP,

@@ -28,31 +28,33 @@ def _nothing() -> None:
     pass
 
 
-class Communicator:
-    """Collectives of all ranks over `torch.distributed`; with one rank every call is local and sends nothing.
+class Exchanges:
+    """All-to-alls of rows between some ranks, which are numbered from 0; with one rank they are local.
 
-    `device` is where tensors must lie that are handed over: the CPU for Gloo, the rank's GPU for NCCL. `before` is what
-    a thread calls before it begins to communicate and before it waits: emulated slowness hangs on it.
+    `device` is where tensors must lie that are handed over: the CPU for Gloo, the rank's GPU for NCCL. `ranks` are the
+    numbers in the job of those that take part, None for all, and `group` is their process group for NCCL. `before` is
+    what a thread calls before it begins to communicate and before it waits: emulated slowness hangs on it.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1, device: torch.device | str = "cpu") -> None:
+    before: Callable[[], None]
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        device: torch.device | str,
+        ranks: Sequence[int] | None = None,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
         self.rank = rank
         self.size = size
         self.device = torch.device(device)
-        self.before: Callable[[], None] = _nothing
-        self._sent_bytes: Counter[Kind] = Counter()
+        self._ranks, self._group = ranks, group
         self._started: list[Exchange] = []
-        self._hosts: dist.ProcessGroup | None = None
-
-    def take_sent_bytes(self) -> dict[str, int]:
-        """Bytes by kind that this rank handed over for other ranks since the last call."""
-        taken = {str(kind): self._sent_bytes[kind] for kind in Kind}
-        self._sent_bytes.clear()
-        return taken
 
     def count(self, kind: Kind, sent_bytes: int) -> None:
-        """Add bytes that something else than this transport carried between the ranks."""
-        self._sent_bytes[kind] += sent_bytes
+        """Add to the bytes that this rank handed over for other ranks."""
+        raise NotImplementedError
 
     def exchange(
         self,
@@ -83,12 +85,13 @@ class Communicator:
             return Exchange()
         self.before()
         row_bytes = send.element_size() * (send[0].numel() if send.shape[0] else 0)
-        self._sent_bytes[kind] += row_bytes * (sum(send_counts) - send_counts[self.rank])
+        self.count(kind, row_bytes * (sum(send_counts) - send_counts[self.rank]))
         if self.device.type == "cuda":
-            work = dist.all_to_all_single(receive, send, list(receive_counts), list(send_counts), async_op=True)
+            counts = list(receive_counts), list(send_counts)
+            work = dist.all_to_all_single(receive, send, *counts, group=self._group, async_op=True)
             exchange = Exchange([work], (send, receive), self.before)
         else:
-            with collective(ALL_TO_ALL_V):
+            with collective(ALL_TO_ALL_V, self._ranks):
                 exchange = self._post_messages(send.split(list(send_counts)), receive.split(list(receive_counts)))
         self._started = [started for started in self._started if not started.ended] + [exchange]
         return exchange
@@ -106,9 +109,30 @@ class Communicator:
         receive[self.rank].copy_(send[self.rank])
         others = [(self.rank + distance) % self.size for distance in range(1, self.size)]
         # The first rank that this one sends to is the first to receive from it.
-        receives = [dist.irecv(receive[rank], rank) for rank in reversed(others) if receive[rank].shape[0]]
-        sends = [dist.isend(send[rank], rank) for rank in others if send[rank].shape[0]]
+        number = range(self.size) if self._ranks is None else self._ranks
+        receives = [dist.irecv(receive[rank], number[rank]) for rank in reversed(others) if receive[rank].shape[0]]
+        sends = [dist.isend(send[rank], number[rank]) for rank in others if send[rank].shape[0]]
         return Exchange([*receives, *sends], (*send, *receive), self.before)
+
+
+class Communicator(Exchanges):
+    """Collectives of all ranks over `torch.distributed`; with one rank every call is local and sends nothing."""
+
+    def __init__(self, rank: int = 0, size: int = 1, device: torch.device | str = "cpu") -> None:
+        super().__init__(rank, size, device)
+        self.before = _nothing
+        self._sent_bytes: Counter[Kind] = Counter()
+        self._hosts: dist.ProcessGroup | None = None
+
+    def take_sent_bytes(self) -> dict[str, int]:
+        """Bytes by kind that this rank handed over for other ranks since the last call."""
+        taken = {str(kind): self._sent_bytes[kind] for kind in Kind}
+        self._sent_bytes.clear()
+        return taken
+
+    def count(self, kind: Kind, sent_bytes: int) -> None:
+        """Add to the bytes that this rank handed over; also for what something else than this transport carried."""
+        self._sent_bytes[kind] += sent_bytes
 
     def start_broadcast(self, rows: torch.Tensor, root: int, kind: Kind) -> "Exchange":
         """Begin to give every rank the `root`'s rows, in place; they may not be touched before its end was waited for.
@@ -118,7 +142,7 @@ class Communicator:
         if self.size == 1 or not rows.numel():
             return Exchange()
         self.before()
-        self._sent_bytes[kind] += tree_bytes(rows.numel() * rows.element_size(), self.rank, root, self.size)
+        self.count(kind, tree_bytes(rows.numel() * rows.element_size(), self.rank, root, self.size))
         return Exchange([dist.broadcast(rows, root, async_op=True)], (rows,), self.before)
 
     def start_send(self, rows: torch.Tensor, to: int, kind: Kind) -> "Exchange":
@@ -127,7 +151,7 @@ class Communicator:
         Messages from one rank to another arrive in the order in which they were sent.
         """
         self.before()
-        self._sent_bytes[kind] += rows.numel() * rows.element_size()
+        self.count(kind, rows.numel() * rows.element_size())
         return Exchange([dist.isend(rows, to)], [rows], self.before)
 
     def start_receive(self, rows: torch.Tensor, sender: int) -> "Exchange":
@@ -147,7 +171,7 @@ class Communicator:
             return
         self.before()
         if kind is not None:
-            self._sent_bytes[kind] += ring_bytes(values.numel() * values.element_size(), self.rank, self.size)
+            self.count(kind, ring_bytes(values.numel() * values.element_size(), self.rank, self.size))
         dist.all_reduce(values)
 
     def gather(self, value: Any) -> list[Any] | None:
@@ -185,6 +209,45 @@ class Communicator:
         """Return when every rank has called this."""
         if self.size > 1:
             dist.barrier()
+
+
+class Group(Exchanges):
+    """The transport between this rank and those beside it, where each `size` ranks that follow each other are a group.
+
+    All ranks of the job have to make theirs together. Bytes are counted by the job's communicator. On Gloo, messages
+    of a group go between its ranks alone, so that nobody else has to take part.
+    """
+
+    def __init__(self, everyone: Communicator, size: int) -> None:
+        first = everyone.rank - everyone.rank % size
+        groups = [range(start, start + size) for start in range(0, everyone.size, size)]
+        made = [
+            dist.new_group(list(ranks)) if everyone.device.type == "cuda" and size > 1 else None for ranks in groups
+        ]
+        super().__init__(everyone.rank - first, size, everyone.device, range(first, first + size), made[first // size])
+        self._everyone = everyone
+
+    @property
+    def before(self) -> Callable[[], None]:
+        return self._everyone.before
+
+    def count(self, kind: Kind, sent_bytes: int) -> None:
+        self._everyone.count(kind, sent_bytes)
+
+    def sum(self, values: torch.Tensor, kind: Kind) -> None:
+        """Add `values` [numbers] up over the group, in place, to the same bits on each of its ranks.
+
+        Every rank adds up its share of the numbers, in the order of the ranks, and gives the others the sums: together
+        they send as much as in a ring.
+        """
+        if self.size == 1:
+            return
+        shares = [int(share.numel()) for share in values.tensor_split(self.size)]
+        own = [shares[self.rank]] * self.size
+        parts = torch.empty(sum(own), device=values.device, dtype=values.dtype)
+        self.exchange(values, shares, parts, own, kind)
+        total = parts.view(self.size, -1).sum(0)
+        self.exchange(total.repeat(self.size), own, values, shares, kind)
 
 
 class Exchange:

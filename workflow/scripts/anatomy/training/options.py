@@ -189,14 +189,22 @@ def contradictions(strategy: Options, model: Options, training: Options) -> Iter
 def rank_contradictions(strategy: Options, model: Options, num_ranks: int) -> Iterator[str]:
     """As `contradictions`, what they say against a number of ranks.
 
-    A strategy's constant `LAYERS_OVER_RANKS` says with which of its options every rank owns layers of its own.
+    A strategy's constant `LAYER_OWNERS` names the option that says how many groups of ranks own layers, null for one
+    group for each rank.
     """
-    divided = STRATEGIES[strategy["method"]].constants.get("LAYERS_OVER_RANKS")
-    if divided is None or any(strategy[name] != value for name, value in divided.items()):
+    option = STRATEGIES[strategy["method"]].constants.get("LAYER_OWNERS")
+    if option is None:
         return
-    if num_ranks > model["num_layers"]:
+    num_groups = strategy[option] or num_ranks
+    if num_ranks % num_groups:
         yield (
-            f"model.num_layers: found {model['num_layers']} layers for {num_ranks} ranks, but with strategy "
-            f"{strategy['method']!r} every rank owns a layer or more; use a model of at least {num_ranks} layers, or "
-            "fewer ranks"
+            f"strategy.{option}: found {num_groups} for {num_ranks} ranks, which share {option} evenly; use a divisor "
+            "of the ranks"
+        )
+    elif num_groups > model["num_layers"]:
+        who = f"{num_ranks} ranks" if num_groups == num_ranks else f"{num_groups} {option}"
+        yield (
+            f"model.num_layers: found {model['num_layers']} layers for {who}, but with strategy "
+            f"{strategy['method']!r} each of these owns a layer or more; use a model of at least {num_groups} layers, "
+            f"or fewer of them"
         )

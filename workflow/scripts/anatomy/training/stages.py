@@ -1,5 +1,8 @@
 """A model that is cut between the ranks: each owns consecutive layers, its stage, and runs them on all nodes.
 
+Several ranks may share a stage: each runs its layers on a part of the nodes. Ranks of a stage follow each other, and
+those at the same place in theirs have the same part, so that rows pass between these alone.
+
 Ranks hold whole models, but a stage updates the weights of its own layers alone, and others' are as old as the last
 `gather_weights`, which must therefore come before whatever uses the whole model: evaluation, and a run's end.
 """
@@ -11,7 +14,7 @@ import torch
 
 from anatomy.phases import Phase
 from anatomy.training.annotations import phase
-from anatomy.training.communication import Communicator, Exchange, Kind, ring_bytes
+from anatomy.training.communication import Communicator, Exchange, Group, Kind, ring_bytes
 from anatomy.training.model import Model
 from anatomy.training.optimizer import Adam
 from anatomy.training.strategies._base import Context
@@ -29,13 +32,21 @@ def passed_widths(model: Model, index: int) -> tuple[int, int]:
 
 
 class Stage:
-    """The layers of this rank. To make it gives the context an optimiser, at its start, of their weights alone."""
+    """The layers of this rank. To make it gives the context an optimiser, at its start, of their weights alone.
 
-    def __init__(self, context: Context) -> None:
+    `num_stages` divides the ranks, None for as many; `peers` is the transport between the ranks of this stage, and
+    `peers.rank` this one's place among them.
+    """
+
+    def __init__(self, context: Context, num_stages: int | None = None) -> None:
         self._communicator = context.communicator
         self._model = context.model
-        self._spans = layer_spans(len(context.model.layers), context.communicator.size)
-        self.layers = self._spans[context.communicator.rank]
+        self.num_stages = num_stages or context.communicator.size
+        self.peers = Group(context.communicator, context.communicator.size // self.num_stages)
+        number = context.communicator.rank // self.peers.size
+        self._spans = layer_spans(len(context.model.layers), self.num_stages)
+        self.layers = self._spans[number]
+        self.before, self.after = (context.communicator.rank + step * self.peers.size for step in (-1, 1))
         self.first = self.layers.start == 0
         self.last = self.layers.stop == len(context.model.layers)
         self.widths_in = passed_widths(context.model, self.layers.start)
@@ -44,24 +55,35 @@ class Stage:
             sum(weight.numel() for index in span for weight in context.model.layers[index].parameters())
             for span in self._spans
         ]
-        start = sum(self._num_weights[: context.communicator.rank])
+        start = sum(self._num_weights[:number])
         self._all = context.optimizer.parameters
-        self.weights = self._all.part(start, start + self._num_weights[context.communicator.rank])
+        self.weights = self._all.part(start, start + self._num_weights[number])
         training = context.specification.training
         context.optimizer = Adam(self.weights, training.learning_rate, training.weight_decay)
 
+    def sum_gradients(self) -> None:
+        """Add the gradients of the stage's weights up over its ranks."""
+        with phase(Phase.SYNC):
+            gradients = self.weights.gradients.to(self._communicator.device)
+            self.peers.sum(gradients, Kind.WEIGHTS)
+            self.weights.gradients.copy_(gradients)
+
     def gather_weights(self) -> None:
-        """Bring every stage's weights to all ranks, each straight from its owner."""
-        size, device = self._communicator.size, self._communicator.device
+        """Bring every stage's weights to all ranks, each straight from an owner, at the same place in its stage."""
+        device = self._communicator.device
         with phase(Phase.EVALUATE):
-            send = self.weights.values.repeat(size).to(device)
+            send = self.weights.values.repeat(self.num_stages).to(device)
             received = torch.empty_like(self._all.values, device=device)
-            own = [self.weights.values.shape[0]] * size
-            self._communicator.exchange(send, own, received, self._num_weights, Kind.WEIGHTS)
+            own = self._at_this_place([self.weights.values.shape[0]] * self.num_stages)
+            self._communicator.exchange(send, own, received, self._at_this_place(self._num_weights), Kind.WEIGHTS)
             self._all.values.copy_(received)
 
+    def _at_this_place(self, by_stage: Sequence[int]) -> list[int]:
+        """For each rank the number of its stage, 0 for ranks at other places than this one's."""
+        return [count * (place == self.peers.rank) for count in by_stage for place in range(self.peers.size)]
+
     def share_loss(self, loss: torch.Tensor) -> float:
-        """A loss that the last stage knows, on all ranks; what the others give is not read."""
+        """A loss that the last stage knows, its ranks' summed, on all ranks; what the others give is not read."""
         shared = loss.detach().to(self._communicator.device).reshape(1).clone()
         if not self.last:
             shared.zero_()
@@ -73,6 +95,10 @@ class Stage:
         """Bytes that all ranks together send in one `share_loss`."""
         size = self._communicator.size
         return sum(ring_bytes(4, rank, size) for rank in range(size))
+
+    def gradients_bytes(self) -> int:
+        """Bytes that all ranks together send in one `sum_gradients`."""
+        return 2 * (self.peers.size - 1) * 4 * sum(self._num_weights)
 
     def widths_between(self) -> list[tuple[int, int]]:
         """`passed_widths` where one stage ends and the next begins, for all stages but the last."""

@@ -32,9 +32,9 @@ def with_value(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
 
 
 def pipelines(table: pd.DataFrame, min_layers: int = 1) -> pd.DataFrame:
-    """`table` with two more columns: `chunks_per_stage`, since every rank is a stage, and `deep`, whether the model has
-    `min_layers` or more; missing for a run that failed and does not tell."""
-    return table.assign(chunks_per_stage=table["chunks"] / table["ranks"], deep=table["num_layers"] >= min_layers)
+    """`table` with two more columns: `chunks_per_stage`, and `deep`, whether the model has `min_layers` or more;
+    missing for a run that failed and does not tell."""
+    return table.assign(chunks_per_stage=table["chunks"] / table["stages"], deep=table["num_layers"] >= min_layers)
 
 
 def means(rows: pd.DataFrame, measure: str, *columns: str) -> dict[str, float]:

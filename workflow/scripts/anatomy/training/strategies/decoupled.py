@@ -72,8 +72,8 @@ OPTIONS: dict[str, Any] = {
 
 EXACT = ({"modules": 1},)
 
-LAYERS_OVER_RANKS: dict[str, Any] = {"modules": None}
-"""With which options every rank owns layers, so that there must be as many."""
+LAYER_OWNERS = "modules"
+"""The option that says how many groups of ranks own layers; null: each rank is one."""
 
 
 class Strategy(FullGraphStrategy):

@@ -1,13 +1,24 @@
-"""Layers of a pipeline: every rank owns consecutive layers and runs them on the whole graph, chunk after chunk.
+"""Layers of a pipeline: every stage owns consecutive layers and runs them on the whole graph, chunk after chunk.
 
-Chen, Chen and Qian, "GNNPipe: Scaling Deep GNN Training with Pipelined Model Parallelism", arXiv 2308.10087, without
-its hybrid, in which several GPUs share a stage as parts of the graph. Chunks travel from stage to stage, so that a
+Chen, Chen and Qian, "GNNPipe: Scaling Deep GNN Training with Pipelined Model Parallelism", arXiv 2308.10087. A rank is
+a stage, or in the paper's hybrid of pipeline and graph parallelism, with fewer `stages` than ranks, one of several that
+share a stage as parts of the graph. Chunks travel from stage to stage, so that a
 stage works on one while the next works on that before. A layer of a chunk aggregates what its neighbours' chunks have
 put out in this epoch, where they have come before; for the others it uses history, which is constant: no gradient goes
 there. Three measures keep this near to exact training. The order of the chunks is drawn anew in each epoch; history is
 kept for `refresh_every` epochs; and gradients that cross chunks count twice (`chunks.CROSSING_WEIGHT`). Backwards, the
 chunks go in reverse. Weight gradients add up over all chunks, and one update ends the epoch. What is sent is one row
 per node, stage and direction, whatever the edge cut, and no weight gradient.
+
+In the hybrid, R ranks make S stages of R / S ranks that follow each other. As in the authors' code, every part of the
+graph is cut into chunks, and chunk k is the k-th piece of all parts, which the ranks of a stage run together. Before a
+layer, they exchange the chunk's rows that others of them need, now or for later chunks, and on the way back those rows'
+gradients: as many as full-graph training on R / S parts exchanges for that layer. Such a row is as new as one of the
+rank's own, and neighbours within a chunk never are history, whoever has them. Gradients of a stage's weights are summed
+over its ranks. A partition of the run has R parts, so the k-th part of a stage is the union of S of them that follow
+each other, from k S on; METIS and `hierarchical` number near parts so. With one stage of one chunk this is full-graph
+training on the run's parts. A rank talks to those of its stage and to the one at its place in the stages before and
+after alone, and each pair makes its messages in one order, so no rank waits for itself.
 
 Chosen here: history is what the epochs 0, `refresh_every`, 2 `refresh_every`, … have put out, and zeros before;
 chunks are pieces of the partition's parts, by nearness in the graph (`chunks.cut_into_chunks`). All chunks go forward
@@ -17,6 +28,7 @@ weights.
 """
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,7 +38,7 @@ from torch.nn import functional
 from anatomy.graphs.splits import TRAIN
 from anatomy.phases import Phase
 from anatomy.training.annotations import phase
-from anatomy.training.chunks import ChunkedLayer, cut_into_chunks
+from anatomy.training.chunks import ChunkedLayer, chunks_of, cut_into_chunks
 from anatomy.training.communication import Kind
 from anatomy.training.sampling import generator_for
 from anatomy.training.stages import Inbox, Outbox, Stage
@@ -36,11 +48,17 @@ from anatomy.training.strategies._fullgraph import FullGraphStrategy
 OPTIONS: dict[str, Any] = {
     "properties": {
         "epochs": {"type": "integer", "minimum": 1, "description": "Epochs to train, warm-up included."},
+        "stages": {
+            "type": ["integer", "null"],
+            "minimum": 1,
+            "default": None,
+            "description": "Stages of the pipeline, each of as many ranks; null: every rank is one.",
+        },
         "chunks": {
             "type": ["integer", "null"],
             "minimum": 1,
             "default": None,
-            "description": "Pieces of the graph that go through the pipeline; null: 4 per rank; 1: exact, no overlap.",
+            "description": "Pieces of the graph that go through the pipeline; null: 4 per stage; 1: exact, no overlap.",
         },
         "refresh_every": {
             "type": "integer",
@@ -60,12 +78,12 @@ PAPER: dict[str, Any] = {
     "source": "abstract of GNNPipe, arXiv 2308.10087",
 }
 
-EXACT = ({"chunks": 1},)
+EXACT = ({"chunks": 1}, {"chunks": 1, "stages": 1})
 
-LAYERS_OVER_RANKS: dict[str, Any] = {}
-"""With which options every rank owns layers, so that there must be as many: always."""
+LAYER_OWNERS = "stages"
+"""The option that says how many groups of ranks own layers; null: each rank is one."""
 
-CHUNKS_PER_RANK = 4
+CHUNKS_PER_STAGE = 4
 
 
 class Strategy(FullGraphStrategy):
@@ -74,18 +92,22 @@ class Strategy(FullGraphStrategy):
     def prepare(self) -> None:
         super().prepare()
         context, options = self.context, self.context.specification.strategy
-        self.stage = Stage(context)
-        num_chunks = options["chunks"] or CHUNKS_PER_RANK * context.communicator.size
-        order, chunks = cut_into_chunks(context.graph, context.partition.assignment, num_chunks)
+        self.stage = Stage(context, options["stages"])
+        num_chunks = options["chunks"] or CHUNKS_PER_STAGE * self.stage.num_stages
+        cut = cut_into_chunks(context.graph, context.partition.assignment, self._owners(), num_chunks)
+        nodes, chunks = chunks_of(context.graph, cut, self.stage.peers.rank)
         self._chunks = [chunk.to(context.device) for chunk in chunks]
+        self._not_empty = np.bincount(cut.chunk, minlength=num_chunks) > 0
         fixed_history = num_chunks > 1 and options["refresh_every"] > 1
         self._layers = [
-            ChunkedLayer(context, index, self._chunks, self._input(index, order), fixed_history)
+            ChunkedLayer(context, index, self._chunks, self.stage.peers, self._input(index, nodes), fixed_history)
             for index in self.stage.layers
         ]
-        self._prepare_messages()
+        own = nodes[: self._chunks[-1].nodes.stop]
+        self._prepare_messages(len(own))
+        self._num_seed_nodes = 0
         if self.stage.last:
-            self._prepare_loss(order)
+            self._prepare_loss(own)
 
     def train_epoch(self, epoch: int, record_accesses: bool = False) -> EpochResult:
         context, stage = self.context, self.stage
@@ -100,24 +122,41 @@ class Strategy(FullGraphStrategy):
             for layer in self._layers:
                 layer.end_epoch(remember=epoch % context.specification.strategy["refresh_every"] == 0)
             num_seed_nodes = context.graph.manifest["split"]["train"]
+            stage.sum_gradients()
             with phase(Phase.OPTIMIZE):
                 stage.weights.gradients.div_(num_seed_nodes)
                 context.optimizer.step()
             loss = stage.share_loss(loss_sum) / num_seed_nodes
-        return EpochResult(1, num_seed_nodes if stage.last else 0, loss)
+        return EpochResult(1, self._num_seed_nodes, loss)
 
     def evaluate(self) -> dict[str, float | None]:
         self.stage.gather_weights()
         return super().evaluate()
 
     def predict(self) -> PredictedBytes:
-        passed = 4 * self.context.graph.num_nodes * sum(map(sum, self.stage.widths_between()))
+        """Between stages a row per node, and within each what full-graph training on its parts exchanges."""
+        widths = self.context.model.widths
+        passed = self.context.graph.num_nodes * sum(map(sum, self.stage.widths_between()))
+        passed += self._volume_within() * sum(widths[1:-1])
         return PredictedBytes(
-            sent_activations_bytes_per_epoch=passed,
-            sent_gradients_bytes_per_epoch=passed,
-            sent_weights_bytes_per_epoch=self.stage.loss_bytes(),
+            sent_activations_bytes_per_epoch=4 * passed,
+            sent_gradients_bytes_per_epoch=4 * passed,
+            sent_weights_bytes_per_epoch=self.stage.loss_bytes() + self.stage.gradients_bytes(),
             sent_features_bytes_once=super().predict().sent_features_bytes_once,
         )
+
+    def _owners(self) -> list[int]:
+        """For each part of the partition, the place in a stage of the rank that has it."""
+        return [part // self.stage.num_stages for part in range(self.context.partition.num_parts)]
+
+    def _volume_within(self) -> int:
+        """Rows that the ranks of one stage together send in an exchange of all chunks."""
+        halo, owners = self.context.partition.halo, self._owners()
+        parts, places = range(len(owners)), range(self.stage.peers.size)
+        needed = {pair: [np.empty(0, np.int64)] for pair in product(places, repeat=2)}
+        for owner, consumer in product(parts, repeat=2):
+            needed[owners[owner], owners[consumer]].append(halo(owner, consumer))
+        return sum(len(np.unique(np.concatenate(nodes))) for (a, b), nodes in needed.items() if a != b)
 
     def state(self) -> dict[str, torch.Tensor]:
         if len(self._chunks) == 1:
@@ -130,28 +169,28 @@ class Strategy(FullGraphStrategy):
             if f"rows {index}" in state:
                 layer.restore(state[f"rows {index}"])
 
-    def _input(self, index: int, order: np.ndarray) -> torch.Tensor:
+    def _input(self, index: int, nodes: np.ndarray) -> torch.Tensor:
         """A layer's input table at the start: the features, or zeros."""
         if index == 0:
-            return torch.from_numpy(self.context.graph.features[order]).to(self.context.device)
-        return torch.zeros(len(order), self.context.model.widths[index], device=self.context.device)
+            return torch.from_numpy(self.context.graph.features[nodes]).to(self.context.device)
+        return torch.zeros(len(nodes), self.context.model.widths[index], device=self.context.device)
 
-    def _prepare_messages(self) -> None:
+    def _prepare_messages(self, num_own: int) -> None:
         """Buffers for what comes from and goes to the neighbouring stages."""
         communicator, stage = self.context.communicator, self.stage
-        rows = self.context.graph.num_nodes
-        before, after = communicator.rank - 1, communicator.rank + 1
+        width_in, width_out = sum(stage.widths_in), sum(stage.widths_out)
         if not stage.first:
-            self._inputs = Inbox(communicator, before, rows, sum(stage.widths_in))
-            self._input_gradients = Outbox(communicator, before, rows, sum(stage.widths_in), Kind.GRADIENTS)
+            self._inputs = Inbox(communicator, stage.before, num_own, width_in)
+            self._input_gradients = Outbox(communicator, stage.before, num_own, width_in, Kind.GRADIENTS)
         if not stage.last:
-            self._outputs = Outbox(communicator, after, rows, sum(stage.widths_out), Kind.ACTIVATIONS)
-            self._output_gradients = Inbox(communicator, after, rows, sum(stage.widths_out))
+            self._outputs = Outbox(communicator, stage.after, num_own, width_out, Kind.ACTIVATIONS)
+            self._output_gradients = Inbox(communicator, stage.after, num_own, width_out)
 
-    def _prepare_loss(self, order: np.ndarray) -> None:
+    def _prepare_loss(self, own: np.ndarray) -> None:
         """Of each chunk, the training nodes' rows and labels; and where the scores' gradients go."""
         graph, device = self.context.graph, self.context.device
-        chosen, labels = graph.split[order] == TRAIN, graph.labels[order]
+        chosen, labels = graph.split[own] == TRAIN, graph.labels[own]
+        self._num_seed_nodes = int(chosen.sum())
         self._targets = [
             (
                 torch.from_numpy(np.flatnonzero(chosen[chunk.nodes])).to(device),
@@ -159,13 +198,17 @@ class Strategy(FullGraphStrategy):
             )
             for chunk in self._chunks
         ]
-        self._score_gradients = torch.empty(len(order), self.stage.widths_out[0], device=device)
+        self._score_gradients = torch.empty(len(own), self.stage.widths_out[0], device=device)
 
     def _order(self, epoch: int) -> list[int]:
-        """The chunks that have nodes, in the order of an epoch, the same on all ranks."""
+        """The chunks that have nodes, on any rank, in the order of an epoch, the same on all ranks."""
         seed = self.context.specification.seed
         shuffled = torch.randperm(len(self._chunks), generator=generator_for(seed, 0, epoch)).tolist()
-        return [number for number in shuffled if self._chunks[number].num_nodes]
+        return [number for number in shuffled if self._not_empty[number]]
+
+    def _own_rows(self, order: list[int]) -> list[slice]:
+        """The rows that this rank has of chunks, where it has any."""
+        return [self._chunks[number].nodes for number in order if self._chunks[number].num_nodes]
 
     def _forward(self, order: list[int]) -> torch.Tensor:
         """All chunks through this stage; returns the summed loss, 0 where the scores are another's."""
@@ -173,19 +216,19 @@ class Strategy(FullGraphStrategy):
         is_done = torch.zeros(len(self._chunks), dtype=torch.bool, device=context.device)
         loss_sum = torch.zeros((), device=context.device)
         if not stage.first:
-            self._inputs.expect([self._chunks[number].nodes for number in order])
+            self._inputs.expect(self._own_rows(order))
         for number in order:
-            nodes, rows, carried = self._chunks[number].nodes, None, None
-            if not stage.first:
-                rows, carried = self._inputs.take(nodes, stage.widths_in, context.device)
+            chunk, rows, carried = self._chunks[number], None, None
+            if not stage.first and chunk.num_nodes:
+                rows, carried = self._inputs.take(chunk.nodes, stage.widths_in, context.device)
             for layer in self._layers:
                 if rows is not None:
-                    layer.table[nodes] = rows.detach()
+                    layer.table[chunk.nodes] = rows.detach()
                 rows, carried = layer.forward(number, is_done, carried)
-            if stage.last:
+            if chunk.num_nodes and stage.last:
                 loss_sum += self._loss(number, rows)
-            else:
-                self._outputs.post(nodes, [rows, carried])
+            elif chunk.num_nodes:
+                self._outputs.post(chunk.nodes, [rows, carried])
             is_done[number] = True
         if not stage.last:
             self._outputs.flush()
@@ -206,17 +249,17 @@ class Strategy(FullGraphStrategy):
         """All chunks back through this stage."""
         stage = self.stage
         if not stage.last:
-            self._output_gradients.expect([self._chunks[number].nodes for number in order])
+            self._output_gradients.expect(self._own_rows(order))
         for number in order:
-            nodes, carried = self._chunks[number].nodes, None
-            if stage.last:
-                rows = self._score_gradients[nodes]
-            else:
-                rows, carried = self._output_gradients.take(nodes, stage.widths_out, self.context.device)
+            chunk, rows, carried = self._chunks[number], None, None
+            if chunk.num_nodes and stage.last:
+                rows = self._score_gradients[chunk.nodes]
+            elif chunk.num_nodes:
+                rows, carried = self._output_gradients.take(chunk.nodes, stage.widths_out, self.context.device)
             for layer in reversed(self._layers):
                 carried = layer.backward(number, rows, carried)
-                rows = layer.gradients[nodes] if layer.gradients is not None else None
-            if not stage.first:
-                self._input_gradients.post(nodes, [rows, carried])
+                rows = layer.gradients[chunk.nodes] if layer.gradients is not None else None
+            if not stage.first and chunk.num_nodes:
+                self._input_gradients.post(chunk.nodes, [rows, carried])
         if not stage.first:
             self._input_gradients.flush()
