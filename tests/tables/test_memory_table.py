@@ -40,8 +40,8 @@ def test_plain_training_by_hand(owners_of):
     assert rank["structure"] == forwards + 8 * (own + halo + 1) + 3 * 8 * edges
     # the aggregate of features and the first layer's output; the last layer projects first, since it is narrower
     assert rank["activations"] == 4 * own * (5 + 8)
-    # one table, rows sent forwards at widths 5 and 8, gradients received at 8
-    assert rank["exchange"] == 4 * ((own + halo) * 8 + sent * (5 + 8) + sent * 8)
+    # one table, rows sent forwards at widths 5 and 8, gradients received at 8, and added up for the own nodes
+    assert rank["exchange"] == 4 * ((own + halo) * 8 + sent * (5 + 8) + sent * 8 + own * 8)
     assert rank["evaluation"] == 4 * own * 5
     assert rank["parameters"] == WEIGHTS
     assert rank["rest"] == PEAK - rank.drop("rest").sum()
@@ -61,7 +61,7 @@ def test_a_sample_is_smaller_but_stands_beside_what_evaluation_needs(owners_of):
     whole = 8 * (own + 1 + own) + 8 * edges + 4 * (own + halo)
     sample = 8 * (own + 1 + own) + 8 * edges_drawn + 4 * (own + drawn) + 4 * (own + drawn)
     assert ours["structure"] == whole + sample + 8 * (own + drawn + 1) + 3 * 8 * edges_drawn
-    assert ours["exchange"] == 4 * ((own + drawn) * 8 + sent_drawn * (5 + 8) + sent_drawn * 8)
+    assert ours["exchange"] == 4 * ((own + drawn) * 8 + sent_drawn * (5 + 8) + sent_drawn * 8 + own * 8)
     assert ours["evaluation"] == plain["evaluation"] + 4 * ((own + halo) * 8 + sent * (5 + 8))
 
 

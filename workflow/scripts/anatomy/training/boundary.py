@@ -9,10 +9,12 @@ from anatomy.training.parts import LocalPart
 
 
 class Boundary:
-    """Exchanges rows of own nodes for rows of the halo; buffers are kept from one exchange to the next.
+    """Exchanges rows of own nodes for rows of the halo; all buffers are kept from one exchange to the next.
 
-    A slot names a place in the model (a layer). The rows that `exchange` returns stay valid until the same slot is used
-    again: one forward and backward pass may use each slot once.
+    A slot names a place in the model (a layer). The rows that `exchange` returns, and the gradients that it passes on,
+    stay valid until the same slot is used again: one forward and backward pass may use each slot once. Autograd adds to
+    a gradient in place only where nobody else refers to it, so a kept one is safe. Own rows are copied while others'
+    are on their way.
     """
 
     def __init__(self, part: LocalPart, communicator: Communicator) -> None:
@@ -26,13 +28,19 @@ class Boundary:
             return own
         return _Exchange.apply(own, self, slot)
 
-    def complete(self, rows: torch.Tensor, kind: Kind) -> None:
-        """Fill in the halo rows of a table [own + halo, width] whose own rows are there; not differentiable."""
+    def complete(self, rows: torch.Tensor, kind: Kind, own: torch.Tensor | None = None) -> None:
+        """Fill in the halo rows of a table [own + halo, width], and its own rows where they are given apart.
+
+        Not differentiable.
+        """
         part = self.part
-        send = self._pack(rows[: part.num_own], "send")
+        send = self._pack(rows[: part.num_own] if own is None else own, "send")
         halo = rows[part.num_own :]
         received = halo if halo.device == send.device else torch.empty_like(halo, device=send.device)
-        self.communicator.exchange(send, part.send_counts, received, part.receive_counts, kind)
+        exchange = self.communicator.start_exchange(send, part.send_counts, received, part.receive_counts, kind)
+        if own is not None:
+            rows[: part.num_own].copy_(own)
+        exchange.wait()
         if received is not halo:
             halo.copy_(received)
 
@@ -40,8 +48,7 @@ class Boundary:
         """The exchange without its gradient."""
         with phase(Phase.EXCHANGE):
             rows = self._buffer(f"rows {slot}", self.part.num_rows, own.shape[1], own)
-            rows[: self.part.num_own].copy_(own)
-            self.complete(rows, Kind.ACTIVATIONS)
+            self.complete(rows, Kind.ACTIVATIONS, own.detach())
         return rows.detach()
 
     def backward(self, gradient: torch.Tensor, slot: int) -> torch.Tensor:
@@ -51,9 +58,13 @@ class Boundary:
             device = self.communicator.device
             send = gradient[part.num_own :].contiguous().to(device)
             received = self._buffer("gradients", part.send_rows.shape[0], gradient.shape[1], send)
-            self.communicator.exchange(send, part.receive_counts, received, part.send_counts, Kind.GRADIENTS)
-            own = gradient[: part.num_own].clone()
-            return own.index_add_(0, part.send_rows.to(own.device), received.to(own.device))
+            counts = part.receive_counts, received, part.send_counts
+            exchange = self.communicator.start_exchange(send, *counts, Kind.GRADIENTS)
+            own = self._buffer(f"own gradients {slot}", part.num_own, gradient.shape[1], gradient)
+            own.copy_(gradient[: part.num_own])
+            exchange.wait()
+            own.index_add_(0, part.send_rows.to(own.device), received.to(own.device))
+        return own.detach()
 
     def _pack(self, own: torch.Tensor, name: str) -> torch.Tensor:
         """The rows that others need, one consumer after the other, where the transport wants them."""

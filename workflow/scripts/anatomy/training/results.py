@@ -37,6 +37,7 @@ EPOCH_COLUMNS = {
     "sent_activations_bytes": "int64",
     "sent_gradients_bytes": "int64",
     "sent_weights_bytes": "int64",
+    "between_hosts_bytes": "int64",
     "remote_nodes": "int64",
     "sent_fraction": "float64",
     "peak_memory_bytes": "int64",

@@ -144,7 +144,7 @@ def join_ranks(specification: RunSpecification, init_method: InitMethod) -> tupl
         where = {"init_method": init_method} if isinstance(init_method, str) else {"store": init_method(limit)}
         dist.init_process_group(training.communication, timeout=limit, world_size=size, rank=rank, **where)
     transport = device if training.communication == "nccl" else torch.device("cpu")
-    return Communicator(rank, size, transport), device
+    return Communicator(rank, size, transport, specification.ranks_per_host), device
 
 
 def _context(inputs: Inputs, communicator: Communicator, device: torch.device) -> Context:

@@ -96,6 +96,7 @@ def _train(strategy: Strategy, epoch: int, record: bool) -> Row:
     """One epoch's training on this rank; all ranks start together, and nothing but training is timed."""
     context = strategy.context
     context.communicator.wait_for_all()
+    context.communicator.take_bytes_between_hosts()
     start = time.perf_counter()
     result: EpochResult = strategy.train_epoch(epoch, record)
     if context.device.type == "cuda":
@@ -111,6 +112,7 @@ def _train(strategy: Strategy, epoch: int, record: bool) -> Row:
         "wall_s": wall_s,
         "loss": result.loss,
         **{f"sent_{kind}_bytes": None if kind in strategy.uncounted else count for kind, count in sent.items()},
+        "between_hosts_bytes": context.communicator.take_bytes_between_hosts(),
         "remote_nodes": result.remote_nodes,
         "sent_fraction": result.sent_fraction,
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,

@@ -116,7 +116,7 @@ def plain(part: Part, model: Model) -> dict[str, int]:
         "features": _rows(part.rows, model.widths[:1]),
         "structure": _block(part) + _backwards(part, model),
         "activations": _activations(part, model),
-        "exchange": _tables(part, model, model.widths[:1]) + _rows(part.sent, set(model.exchanged)),
+        "exchange": _tables(part, model, model.widths[:1]) + _returned(part, model),
         "evaluation": _first_aggregate(part, model),
     }
 
@@ -130,7 +130,7 @@ def sampling(part: Part, sample: Part, model: Model, first_layer: str) -> dict[s
         "features": _rows(part.rows, model.widths[:1]) + sampled_features,
         "structure": _block(part) + _block(sample) + scale + _backwards(sample, model),
         "activations": _activations(part, model),
-        "exchange": _tables(sample, model, sent_once) + _rows(sample.sent, set(model.exchanged)),
+        "exchange": _tables(sample, model, sent_once) + _returned(sample, model),
         "evaluation": _exact_evaluation(part, model),
     }
 
@@ -177,6 +177,12 @@ def _tables(part: Part, model: Model, also_sent: Sequence[int] = ()) -> int:
     one buffer for all exchanges of a width."""
     packed = _rows(part.sent, {*model.exchanged, *also_sent})
     return packed + (_rows(part.rows, model.exchanged) if part.is_one_of_several else 0)
+
+
+def _returned(part: Part, model: Model) -> int:
+    """Buffers of a boundary that backward exchanges add: what comes, one for all of a width, and each layer's sums."""
+    own = _rows(part.own, model.exchanged) if part.is_one_of_several else 0
+    return _rows(part.sent, set(model.exchanged)) + own
 
 
 def _first_aggregate(part: Part, model: Model) -> int:

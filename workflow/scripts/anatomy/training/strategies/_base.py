@@ -78,6 +78,8 @@ class PredictedBytes:
     sent_weights_bytes_per_epoch: int | None = None
     sent_features_bytes_per_epoch: int | None = None
     sent_features_bytes_once: int | None = None
+    between_hosts_bytes_per_epoch: int | None = None
+    """Those of exchanged rows, and of what announces them, that go to ranks of other hosts."""
 
 
 class Strategy(ABC):

@@ -15,6 +15,7 @@ from anatomy.training.communication import Kind, ring_bytes
 from anatomy.training.evaluation import Evaluator
 from anatomy.training.gradients import EXTRA_VALUES
 from anatomy.training.layers._base import Passed
+from anatomy.training.legs import Leg, by_hosts, straight
 from anatomy.training.parts import LocalPart, local_part
 from anatomy.training.strategies._base import EpochResult, PredictedBytes
 from anatomy.training.strategies._base import Strategy as Base
@@ -43,6 +44,18 @@ class FullGraphStrategy(Base):
     def make_boundary(self, part: LocalPart) -> Boundary:
         """What training exchanges halo rows by; the exact one, which evaluation uses, by default."""
         return self._evaluator.boundary
+
+    @property
+    def goes_by_hosts(self) -> bool:
+        """Whether boundary rows cross the link to a host once; see `legs`."""
+        return self.context.specification.strategy.get("hierarchical_exchange", False)
+
+    def legs(self, part: LocalPart) -> list[Leg]:
+        """The ways that boundary rows go."""
+        communicator = self.context.communicator
+        if not self.goes_by_hosts:
+            return straight(part)
+        return by_hosts(part, self.context.partition, communicator.rank, communicator.ranks_per_host)
 
     def start_epoch(self, epoch: int) -> None:
         """What is done within an epoch's step before its first layer; nothing by default."""

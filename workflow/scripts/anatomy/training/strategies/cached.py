@@ -12,12 +12,16 @@ partitions by a vertex cut in two levels and keeps copies of nodes in step; here
 partitioner, and each consumer of a node has a cache of its own. Dropout moves every row in every epoch: with it, next
 to nothing is kept.
 
+With `hierarchical_exchange`, rows go by hosts (see `legs`): what has come to an entry anew is handed on in the same
+epoch. Gradients are held back at each leg, so an entry's sum may be off by what each of its summands may, and again by
+its own share.
+
 What is sent: a bit per row and consumer says which rows follow (`requests`), then come the rows (`activations`,
 `gradients`); the number of right predictions that epsilon depends on is counted as `weights`. With an epsilon of 0,
 every row is sent. `sent_fraction` in `epochs.parquet` is the share of rows that a rank sent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,9 +32,10 @@ from anatomy.training.annotations import phase
 from anatomy.training.boundary import Boundary
 from anatomy.training.communication import Communicator, Kind, ring_bytes
 from anatomy.training.layers._base import Passed
+from anatomy.training.legs import Leg, counts_between_hosts
 from anatomy.training.parts import LocalPart
 from anatomy.training.quantisation import HEADER_BYTES
-from anatomy.training.row_cache import RowCache
+from anatomy.training.row_cache import RowCache, bytes_of_bits
 from anatomy.training.strategies._base import EpochResult, PredictedBytes
 from anatomy.training.strategies._fullgraph import FullGraphStrategy
 
@@ -56,6 +61,11 @@ OPTIONS: dict[str, Any] = {
             "default": 0.5,
             "description": "What epsilon is multiplied by when it shrinks; 1: it stays.",
         },
+        "hierarchical_exchange": {
+            "type": "boolean",
+            "default": False,
+            "description": "Whether a row that several ranks of another host need is sent to that host once.",
+        },
         "quantise": {
             "enum": ["none", "int8"],
             "default": "none",
@@ -75,12 +85,18 @@ PAPER: dict[str, Any] = {
 
 EXACT = ({"epsilon": 0, "quantise": "none"},)
 
+CAME_ANEW = 1e-5
+"""Share of its norm by which a row that is handed on has moved, if it has come anew; quantised twice, it moves by less.
+"""
 COUNT_BYTES = 8
 """The number of right predictions that the ranks add up where epsilon adapts, int64."""
 
 
 class CachedBoundary(Boundary):
-    """Sends rows and gradients only where they moved by more than `epsilon`. `widths`: of the rows of each slot."""
+    """Sends rows and gradients only where they moved by more than `epsilon`, by each of the `legs` that they go.
+
+    `widths`: of the rows of each slot.
+    """
 
     def __init__(
         self,
@@ -89,44 +105,64 @@ class CachedBoundary(Boundary):
         widths: Mapping[int, int],
         device: torch.device,
         quantised: bool,
+        legs: Sequence[Leg],
     ) -> None:
         super().__init__(part, communicator)
         self.epsilon = 0.0
+        self._legs = [leg.to(device) for leg in legs]
         self._rows = {slot: torch.empty(part.num_rows, width, device=device) for slot, width in widths.items()}
-        self._forward = {
-            slot: RowCache(
-                rows[part.num_own :], part.send_counts, part.receive_counts, communicator, Kind.ACTIVATIONS, quantised
-            )
-            for slot, rows in self._rows.items()
-        }
-        self._backward = {
-            slot: RowCache(
-                torch.empty(sum(part.send_counts), width, device=device),
-                part.receive_counts,
-                part.send_counts,
-                communicator,
-                Kind.GRADIENTS,
-                quantised,
-            )
-            for slot, width in widths.items()
-        }
-        self._send_rows = part.send_rows.to(device)
+        self._forward: dict[int, list[RowCache]] = {}
+        self._backward: dict[int, list[RowCache]] = {}
+        for slot, rows in self._rows.items():
+            self._forward[slot] = [
+                RowCache(
+                    self._held(leg, rows),
+                    leg.send_counts,
+                    leg.receive_counts,
+                    communicator,
+                    Kind.ACTIVATIONS,
+                    quantised,
+                )
+                for leg in self._legs
+            ]
+            self._backward[slot] = [
+                RowCache(
+                    rows.new_empty(leg.send_rows.shape[0], rows.shape[1]),
+                    leg.receive_counts,
+                    leg.send_counts,
+                    communicator,
+                    Kind.GRADIENTS,
+                    quantised,
+                )
+                for leg in self._legs
+            ]
         self._sent, self._exact = 0, 0
+
+    def _held(self, leg: Leg, rows: torch.Tensor) -> torch.Tensor:
+        """Where what a leg brings is kept: in the table, if it is the whole halo in its order, or apart."""
+        if len(self._legs) == 1:
+            return rows[self.part.num_own :]
+        return rows.new_empty(leg.receive_rows.shape[0], rows.shape[1])
 
     def forward(self, own: torch.Tensor, slot: int) -> torch.Tensor:
         with phase(Phase.EXCHANGE):
             rows = self._rows[slot]
             rows[: self.part.num_own].copy_(own)
-            boundary = self._buffer("boundary", self._send_rows.shape[0], own.shape[1], own)
-            torch.index_select(own.detach(), 0, self._send_rows, out=boundary)
-            self._exchange(self._forward[slot], boundary)
+            for number, (leg, cache) in enumerate(zip(self._legs, self._forward[slot], strict=True)):
+                send = self._buffer(f"leg {number}", leg.send_rows.shape[0], own.shape[1], own)
+                torch.index_select(rows, 0, leg.send_rows, out=send)
+                self._exchange(cache, send, self.epsilon if number == 0 else min(self.epsilon, CAME_ANEW))
+                if len(self._legs) > 1:
+                    rows.index_copy_(0, leg.receive_rows, cache.held)
         return rows.detach()
 
     def backward(self, gradient: torch.Tensor, slot: int) -> torch.Tensor:
         with phase(Phase.EXCHANGE):
-            cache = self._backward[slot]
-            self._exchange(cache, gradient[self.part.num_own :])
-            return gradient[: self.part.num_own].clone().index_add_(0, self._send_rows, cache.held)
+            rows = gradient.clone()
+            for leg, cache in reversed(list(zip(self._legs, self._backward[slot], strict=True))):
+                self._exchange(cache, rows[leg.receive_rows], self.epsilon)
+                rows.index_add_(0, leg.send_rows, cache.held)
+            return rows[: self.part.num_own]
 
     def take_sent_fraction(self) -> float | None:
         """Share of the rows since the last call that were sent; None where there were none."""
@@ -138,14 +174,15 @@ class CachedBoundary(Boundary):
         """All that is carried from one exchange to the next, by name; to read and to fill in."""
         caches = {"activations": self._forward, "gradients": self._backward}
         return {
-            f"{name} {slot} {side}": getattr(cache, side)
+            f"{name} {slot} {leg} {side}": getattr(cache, side)
             for name, by_slot in caches.items()
-            for slot, cache in by_slot.items()
+            for slot, by_leg in by_slot.items()
+            for leg, cache in enumerate(by_leg)
             for side in ("sent", "held")
         }
 
-    def _exchange(self, cache: RowCache, rows: torch.Tensor) -> None:
-        self._sent += cache.exchange(rows, self.epsilon)
+    def _exchange(self, cache: RowCache, rows: torch.Tensor, epsilon: float) -> None:
+        self._sent += cache.exchange(rows, epsilon)
         self._exact += rows.shape[0]
 
 
@@ -163,6 +200,7 @@ class Strategy(FullGraphStrategy):
             {index: widths[index] for index in range(1, len(context.model.layers))},
             context.device,
             options["quantise"] == "int8",
+            self.legs(part),
         )
         boundary.epsilon = float(options["epsilon"])
         self._most_right, self._waited = -1, 0
@@ -195,8 +233,19 @@ class Strategy(FullGraphStrategy):
     def predict(self) -> PredictedBytes:
         options, widths, exact = self.context.specification.strategy, self.context.model.widths, super().predict()
         row_bytes = [HEADER_BYTES + width if options["quantise"] == "int8" else 4 * width for width in widths[1:-1]]
-        exchanged = self.volume() * sum(row_bytes) if options["epsilon"] == 0 else None
-        return replace(exact, sent_activations_bytes_per_epoch=exchanged, sent_gradients_bytes_per_epoch=exchanged)
+        if options["epsilon"] > 0:
+            return replace(exact, sent_activations_bytes_per_epoch=None, sent_gradients_bytes_per_epoch=None)
+        exchanged = self.volume() * sum(row_bytes)
+        counts = counts_between_hosts(
+            self.context.partition, self.context.communicator.ranks_per_host, self.goes_by_hosts
+        )
+        announced = len(row_bytes) * sum(map(bytes_of_bits, counts))
+        return replace(
+            exact,
+            sent_activations_bytes_per_epoch=exchanged,
+            sent_gradients_bytes_per_epoch=exchanged,
+            between_hosts_bytes_per_epoch=2 * (sum(counts) * sum(row_bytes) + announced),
+        )
 
     def weights_bytes(self) -> int:
         size = self.context.communicator.size
