@@ -78,7 +78,7 @@ def memory(**options: Any) -> pd.DataFrame:
         for rank in range(run["ranks"]):
             scale = {"metis": 1.0, "random": 1.8}.get(run["partitioner"], 1.4) * rng.uniform(0.95, 1.05)
             known = {} if run["method"] == "minibatch" else {owner: int(scale * size) for owner, size in owners.items()}
-            sizes = known | {"parameters": 200_000, "rest": int(rng.uniform(250e6, 260e6))}
+            sizes = known | {"parameters": 200_000, "kept": 3_000_000, "rest": int(rng.uniform(250e6, 260e6))}
             rows += [
                 {**run, "rank": rank, "owner": owner, "bytes": size, "peak_memory_bytes": sum(sizes.values())}
                 for owner, size in sizes.items()

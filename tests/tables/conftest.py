@@ -125,6 +125,7 @@ class Results:
             "reason": None if status == "completed" else f"{status}: as planned",
             "model_parameters": 10,
             "layer_dims": [5, 3, 2],
+            "kept_bytes": [0] * ranks,
             "predicted": {},
             "final": {"loss": 0.5, "val_accuracy": 0.75, "test_accuracy": 0.7},
             "machine": MACHINE,

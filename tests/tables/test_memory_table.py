@@ -75,8 +75,14 @@ def test_of_wide_features_no_aggregate_is_kept():
     assert narrow["activations"] - wide["activations"] == 4 * 10 * 128
 
 
-def test_mini_batches_have_parameters_and_a_rest(owners_of):
-    assert set(owners_of(method="minibatch").columns) == {"parameters", "rest"}
+def test_mini_batches_have_parameters_what_is_kept_and_a_rest(owners_of):
+    assert set(owners_of(method="minibatch").columns) == {"parameters", "kept", "rest"}
+
+
+def test_what_a_strategy_keeps_is_as_its_ranks_found_it(owners_of):
+    plain, keeping = owners_of(), owners_of(seed=1, kept_bytes=[70, 90])
+    assert keeping["kept"].tolist() == [70, 90]
+    assert (plain["rest"] - keeping["rest"]).tolist() == [70, 90]
 
 
 def test_on_gpus_there_is_no_rest(results, built):

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from anatomy.partitions.quality import measure
 from anatomy.partitions.store import open_partition
 from anatomy.tables.common.account import Model, account, parts_of
 from anatomy.training import run
+from anatomy.training.holdings import kept_bytes
 from anatomy.training.options import LAYERS
 from anatomy.training.strategies._fullgraph import FullGraphStrategy
 
@@ -90,7 +92,8 @@ def write_what_is_held(strategy: FullGraphStrategy, out: Path, stage: Path | Non
         "activations": taken(rows, known),
     }
     model = {"widths": context.model.widths, "num_parameters": context.model.num_parameters}
-    held = {"sizes": sizes, "sample_edges": sample.block.num_edges, "model": model}
+    kept = {"kept": kept_bytes(strategy), "state": sum(value.nbytes for value in strategy.state().values())}
+    held = kept | {"sizes": sizes, "sample_edges": sample.block.num_edges, "model": model}
     write_json(out / f"held-{context.communicator.rank}.json", held)
 
 
@@ -147,3 +150,37 @@ def test_a_rank_holds_what_it_is_accounted_for(jobs, case):
         assert found.keys() - said.keys() == ({"activations", "exchange"} if name in OTHERS else set())
         for owner, size in said.items():
             assert found[owner] >= size if owner in at_least else found[owner] == size, owner
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
+def test_what_is_kept_beyond_the_account_is_found(jobs, case):
+    """Nothing where the account is of all that is held; else at least what a checkpoint would hold."""
+    name, _, ranks = case
+    for rank in range(ranks):
+        held = read_json(jobs[case].out / f"held-{rank}.json")
+        if name in OTHERS:
+            assert held["kept"] > 0
+            assert held["kept"] >= held["state"] - 4 * held["model"]["num_parameters"] * 4
+        elif name != "decentralised":
+            assert held["kept"] == 0
+
+
+class Example:
+    """An object of the project, as far as its module's name says."""
+
+    __module__ = "anatomy.example"
+    accounted = ("known",)
+
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+
+def test_shared_memory_counts_once_and_what_is_known_not_at_all():
+    table, known = torch.zeros(10, 3), torch.zeros(7)
+    graph = SimpleNamespace(**dict.fromkeys(("indptr", "indices", "features", "labels", "split"), np.zeros(5)))
+    model = torch.nn.Linear(2, 2)
+    context = SimpleNamespace(graph=graph, optimizer=Example(), gradients=Example(), model=model)
+    history = Example(rows=[table, table[2:]], counts={"a": np.zeros(4, np.int64)}, known_too=known[1:])
+    history.itself = history
+    strategy = Example(context=context, known=known, history=history, mapped=torch.from_numpy(graph.features))
+    assert kept_bytes(strategy) == 4 * 10 * 3 + 8 * 4

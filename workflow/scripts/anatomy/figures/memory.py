@@ -31,19 +31,22 @@ Each bar is the memory, in megabytes (millions of bytes), of the rank whose proc
 segments are computed from the sizes of partition and model, not measured: features of own and halo nodes; the graph's
 structure; activations kept for the backward pass (for layers other than gcn and sage, and with dropout, at least so
 much); weights, gradients and the optimiser's moments (parameters); buffers of the halo exchanges; and what exact
-evaluation keeps. The white rest, up to the largest resident memory of the process, is measured: interpreter and
-libraries, mapped files, and what is not accounted for, which for strategies that exchange otherwise than by halo rows
-includes activations and buffers. On GPUs there is no rest, and the bar ends where the account does. The whisker
+evaluation keeps. What a strategy keeps beyond these, histories, caches and buffers of its own, is looked up in the
+process. The white rest, up to the largest resident memory of the process, is measured: interpreter and libraries,
+mapped files, and what is not accounted for, which for strategies that exchange otherwise than by halo rows includes
+activations. On GPUs there is no rest, and the bar ends where the account does. The whisker
 reaches from the lowest to the highest end of the bar among seeds. Runs that failed keep their row and say why. A star
 marks configurations with more ranks than cores.
 """
 
 DRAWN = (*ROW, "mark", "owner", "start", "value", "low", "high", "n", "failure")
-OWNERS = ("features", "structure", "activations", "exchange", "evaluation", "parameters", "rest")
-_HATCHES = ("", "////", "xxxx", "....", "----", "", "")
+OWNERS = ("features", "structure", "activations", "exchange", "evaluation", "parameters", "kept", "rest")
+_HATCHES = ("", "////", "xxxx", "....", "----", "", "||||", "")
 _LOOKS: dict[str, dict[str, Any]] = {
     owner: {"facecolor": colour, "hatch": hatch, "hatchcolor": "white" if place < 3 else _style.FAINT}
-    for place, (owner, colour, hatch) in enumerate(zip(OWNERS, (*_style.PALETTE, "white"), _HATCHES, strict=True))
+    for place, (owner, colour, hatch) in enumerate(
+        zip(OWNERS, (*_style.PALETTE, "0.9", "white"), _HATCHES, strict=True)
+    )
 }
 _EDGE = {"edgecolor": _style.INK, "linewidth": 0.4}
 

@@ -10,12 +10,13 @@ from anatomy.tables.common.columns import RUN_COLUMNS, Column, as_frame
 from anatomy.tables.common.inputs import Study, StudyRun
 
 SUMMARY = (
-    "bytes of each rank by owner, computed from partition, model and strategy, not measured; `rest` is what the "
-    "process had at its peak beyond them"
+    "bytes of each rank by owner, computed from partition, model and strategy, not measured, but for what the strategy "
+    "keeps; `rest` is what the process had at its peak beyond them"
 )
 INPUTS = ("partition",)
 OPTIONS = {"properties": {}, "required": []}
 KEY = ("run", "rank", "owner")
+KEPT = "kept"
 REST = "rest"
 COLUMNS = RUN_COLUMNS | {
     "rank": Column("Int64", "", "rank"),
@@ -26,10 +27,11 @@ COLUMNS = RUN_COLUMNS | {
         "the same by source for the backward pass; of bns, of the whole halo and of a sample as large as is expected), "
         "activations (rows kept for the backward pass: exact for gcn and sage without dropout, else at least so much), "
         "parameters (weights, gradients, Adam's moments), exchange (buffers of the halo exchanges of training), "
-        "evaluation (what exact evaluation keeps, and its own buffers where training exchanges otherwise), or rest: "
-        "interpreter, libraries, mapped files, and whatever else is not accounted for. Strategies that do not exchange "
-        "the halo before each layer have neither activations nor exchange, mini-batches have parameters alone: theirs "
-        "is in the rest",
+        "evaluation (what exact evaluation keeps, and its own buffers where training exchanges otherwise), kept (what "
+        "the strategy holds beyond these, looked up in the process after training: histories, caches, buffers of its "
+        "own), or rest: interpreter, libraries, mapped files, and whatever else is not accounted for. Strategies that "
+        "do not exchange the halo before each layer have neither activations nor exchange, mini-batches have "
+        "parameters and what they keep: their activations are in the rest",
     ),
     "bytes": Column(
         "Int64",
@@ -58,6 +60,7 @@ def _ranks(run: StudyRun) -> Iterator[dict[str, Any]]:
     peaks = run.epochs.groupby("rank")["peak_memory_bytes"].max()
     for rank, (part, sample) in enumerate(zip(parts, samples, strict=True)):
         owners = account(part, sample, model, strategy)
+        owners[KEPT] = run.metrics["kept_bytes"][rank]
         if run.spec["training"]["device"] == "cpu":
             owners[REST] = int(peaks[rank]) - sum(owners.values())
         for owner, size in owners.items():

@@ -25,13 +25,30 @@ _TOTALS = {
     "balance_train": Column("Float64", "", "training nodes of the largest part over the mean"),
     "components": Column("Int64", "", "connected components inside parts, summed over parts"),
 }
+_VERTEX_CUT = {
+    "mirrors": Column("Int64", "nodes", "of a vertex cut: replicas of nodes beside their roots, over all parts"),
+    "replicas_per_node": Column("Float64", "", "of a vertex cut: parts that hold an edge of a node, mean over nodes"),
+    "balance_held_edges": Column("Float64", "", "of a vertex cut: edges of the part that holds most, over the mean"),
+    "balance_replicas": Column("Float64", "", "of a vertex cut: replicas of the part with most, over the mean"),
+}
+_STORED_AS = {"replicas_per_node": "replication_factor", "balance_held_edges": "balance_edges"}
+"""What `partition.json` calls these of a vertex cut, where its total has something else of that name."""
+_HOSTS = {
+    "num_hosts": Column("Int64", "", "hosts that the partitioner knew of; missing where it knew of none"),
+    "ranks_per_host": Column("Int64", "", "parts that share each of these hosts; the last may have fewer"),
+    "edge_cut_between": Column("Int64", "", "of the edge cut, pairs of nodes on different hosts"),
+    "communication_volume_between": Column("Int64", "nodes", "of the communication volume, halo nodes of other hosts"),
+    "balance_hosts": Column("Float64", "", "most nodes that a host has for each of its parts, over the mean of all"),
+}
 COLUMNS = {
     "graph": Column("string", "", "graph that is partitioned"),
     "partitioner": Column("string", "", "partitioner, as named in the config"),
-    "method": Column("string", "", "method of the partitioner: metis, random, hash, ldg, single"),
+    "method": Column("string", "", "method of the partitioner: metis, libra, …; `single` for one part"),
     "num_parts": Column("Int64", "", "parts"),
     "num_nodes": Column("Int64", "", "nodes of the graph"),
     **_TOTALS,
+    **_VERTEX_CUT,
+    **_HOSTS,
     "seconds": Column("Float64", "s", "time to partition, measure and write"),
     "peak_memory_bytes": Column("Int64", "B", "largest resident memory of the process that did"),
 }
@@ -55,4 +72,7 @@ def _named(study: Study, name: str) -> Partition:
 def _row(partition: Partition) -> dict[str, Any]:
     manifest = partition.manifest
     row = {name: manifest[name] for name in COLUMNS if name in manifest}
-    return row | {name: manifest["total"][name] for name in _TOTALS}
+    cut, hosts = manifest.get("vertex_cut"), manifest.get("hosts")
+    row |= {name: manifest["total"][name] for name in _TOTALS}
+    row |= {name: cut[_STORED_AS.get(name, name)] for name in _VERTEX_CUT} if cut else {}
+    return row | ({name: hosts[name] for name in _HOSTS} if hosts else {})

@@ -71,6 +71,7 @@ def write_timed(
         "weights_sha256": context.model.weights_sha256(),
         "seconds": round(seconds, 3),
         "peak_memory_bytes": max(row["peak_memory_bytes"] for row in epochs),
+        "kept_bytes": [rank["kept_bytes"] for rank in gathered],
     }
     _write_table(
         stage / "epochs.parquet", EPOCH_COLUMNS, {name: [row[name] for row in epochs] for name in EPOCH_COLUMNS}

@@ -12,6 +12,7 @@ import torch
 
 from anatomy.training.checkpoints import Checkpoints
 from anatomy.training.failures import end_requests
+from anatomy.training.holdings import kept_bytes
 from anatomy.training.results import write_timed
 from anatomy.training.strategies._base import EpochResult, Strategy
 
@@ -26,7 +27,8 @@ class Measured:
     """What one rank has measured so far.
 
     `setup` and `evaluation`: bytes sent, by kind, outside of epochs; `resumed_at`: the epochs, from 0, at which the run
-    went on from a checkpoint. What an attempt has to send again is counted in `evaluation` again.
+    went on from a checkpoint; `kept_bytes`: of the memory that `holdings` finds after the last epoch. What an attempt
+    has to send again is counted in `evaluation` again.
     """
 
     setup: dict[str, int]
@@ -34,6 +36,7 @@ class Measured:
     epochs: list[Row] = field(default_factory=list)
     accesses: list[Row] = field(default_factory=list)
     resumed_at: list[int] = field(default_factory=list)
+    kept_bytes: int = 0
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint; numbers as JSON, which keeps every digit."""
@@ -71,6 +74,7 @@ def time_epochs(strategy: Strategy, out: Path, stage: Path | None) -> None:
             _report(measured.epochs[-1], num_epochs)
             if epoch < num_epochs - 1:
                 checkpoints.after_epoch(epoch + 1, measured)
+        measured.kept_bytes = kept_bytes(strategy)
         gathered = communicator.gather(vars(measured))
         if gathered is not None:
             write_timed(strategy, stage, gathered, checkpoints.summary, time.perf_counter() - start)

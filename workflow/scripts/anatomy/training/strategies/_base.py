@@ -87,6 +87,8 @@ class Strategy(ABC):
 
     uncounted: ClassVar[tuple[str, ...]] = ()
     """Kinds of bytes that are sent and that nobody counts; they are missing from the results, not 0."""
+    accounted: ClassVar[tuple[str, ...]] = ()
+    """Attributes whose memory the account of memory computes from sizes; see `holdings`."""
 
     def __init__(self, context: Context) -> None:
         self.context = context

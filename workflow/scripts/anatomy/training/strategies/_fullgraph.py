@@ -24,6 +24,8 @@ from anatomy.training.strategies._base import Strategy as Base
 class FullGraphStrategy(Base):
     """See the module. `part`, `block`, `boundary` and `features` [own + halo, width] are there after `prepare`."""
 
+    accounted = ("part", "block", "boundary", "features", "_evaluator", "_training_rows", "_labels")
+
     def prepare(self) -> None:
         context = self.context
         self.part = local_part(context.graph, context.partition, context.communicator.rank)

@@ -74,6 +74,8 @@ EXACT = ({"rate": 1.0}, {"rate": 1.0, "first_layer": "whole"})
 class Strategy(FullGraphStrategy):
     """See the module. `sample` is the part of the current epoch: own nodes, and those of the halo that are drawn."""
 
+    accounted = (*FullGraphStrategy.accounted, "sample", "_sampled_features", "_halo_rows")
+
     def prepare(self) -> None:
         super().prepare()
         options = self.context.specification.strategy
