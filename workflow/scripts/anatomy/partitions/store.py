@@ -24,10 +24,10 @@ class Partition:
     `assignment` int32 [num_nodes] is the part of each node. `halo_nodes` int64 holds one sorted list for each pair of
     parts, at `halo_offsets` int64 [num_parts² + 1], by owner, then by consumer.
 
-    A vertex cut stores both assignments: `edge_assignment` int32 [num_edges] is the part of each stored edge, in the order of the graph's
-    `indices`; `assignment` is the part of each node's root, and `mirror_nodes`, at `mirror_offsets`, are lists like
-    those of the halo: by the root's part, then by the part that mirrors the node since it holds an edge of it. All
-    three are None where the edges have no parts of their own.
+    A vertex cut stores both assignments: `edge_assignment` int32 [num_edges] is the part of each stored edge, in the
+    order of the graph's `indices`, and `assignment` the part of each node's root. `mirror_nodes`, at `mirror_offsets`,
+    are lists like those of the halo: by the root's part, then by the part that mirrors the node since it holds an edge
+    of it. `edge_assignment` and the mirrors are None where the edges have no parts of their own.
     """
 
     path: Path
