@@ -8,14 +8,13 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from anatomy.figures import _style
 from anatomy.figures._compared import by_baseline
+from anatomy.figures._rows import panels_of_rows
 from anatomy.figures._summary import (
     ROW,
     RUN_COLUMNS,
     as_number,
-    by_panel,
     completed,
     failures,
-    lost,
     marks,
     note,
     over_seeds,
@@ -77,12 +76,8 @@ def draw(table: pd.DataFrame) -> tuple[Figure, pd.DataFrame]:
     drawn = summarise(table)
     if drawn.empty:
         return _style.no_data(TITLE, "no strategy of this table was trained beside full-graph training"), drawn
-    panels = by_panel(drawn)
-    figure, axes = _style.panel_rows(TITLE, [len(row_names(part)) for _, part in panels], (1,))
-    for (line,), (panel, part) in zip(axes, panels, strict=True):
-        line.set_title(panel)
-        _style.name_rows(line, row_names(part))
-        _style.say_failures(line, lost(part))
+    figure, axes, parts = panels_of_rows(TITLE, drawn)
+    for (line,), part in zip(axes, parts, strict=True):
         _draw_gains(line, part)
     ends = [line.get_xlim() for (line,) in axes]
     for (line,) in axes:

@@ -6,20 +6,18 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from anatomy.figures import _segments, _style
+from anatomy.figures._rows import panels_of_rows
 from anatomy.figures._summary import (
     COMPLETED,
     ROW,
     RUN_COLUMNS,
     as_number,
-    by_panel,
     completed,
     failures,
     labelled,
-    lost,
     marks,
     note,
     over_seeds,
-    row_names,
 )
 
 TABLE = "imbalance"
@@ -85,12 +83,8 @@ def draw(table: pd.DataFrame) -> tuple[Figure, pd.DataFrame]:
     drawn = summarise(table)
     if drawn.empty:
         return _style.no_data(TITLE, "no run of this table was profiled"), drawn
-    panels = by_panel(drawn)
-    figure, axes = _style.panel_rows(TITLE, [len(row_names(part)) for _, part in panels], (4, 1.2))
-    for (left, right), (panel, part) in zip(axes, panels, strict=True):
-        left.set_title(panel)
-        _style.name_rows(left, row_names(part))
-        _style.say_failures(left, lost(part))
+    figure, axes, parts = panels_of_rows(TITLE, drawn, (4, 1.2))
+    for (left, right), part in zip(axes, parts, strict=True):
         _draw_times(left, part)
         _style.dots(right, "share", part[part["mark"] == "share"], color=_style.INK)
         right.set_xlim(-4, 104)

@@ -8,19 +8,17 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from anatomy.figures import _style
+from anatomy.figures._rows import panels_of_rows
 from anatomy.figures._summary import (
     ROW,
     RUN_COLUMNS,
     as_number,
-    by_panel,
     completed,
     failures,
     labelled,
-    lost,
     marks,
     note,
     over_seeds,
-    row_names,
 )
 
 TABLE = "memory"
@@ -74,12 +72,8 @@ def draw(table: pd.DataFrame) -> tuple[Figure, pd.DataFrame]:
     drawn = summarise(table)
     if drawn.empty:
         return _style.no_data(TITLE, "no run of this table counted its memory"), drawn
-    panels = by_panel(drawn)
-    figure, axes = _style.panel_rows(TITLE, [len(row_names(part)) for _, part in panels], (1,))
-    for (line,), (panel, part) in zip(axes, panels, strict=True):
-        line.set_title(panel)
-        _style.name_rows(line, row_names(part))
-        _style.say_failures(line, lost(part))
+    figure, axes, parts = panels_of_rows(TITLE, drawn)
+    for (line,), part in zip(axes, parts, strict=True):
         _draw_owners(line, part)
     axes[-1, 0].set_xlabel("Memory of the rank that needs most (MB)")
     shown = set(drawn["owner"].dropna())

@@ -9,15 +9,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from anatomy.figures import _style
+from anatomy.figures._rows import panels_of_rows
 from anatomy.figures._summary import (
     ROW,
     RUN_COLUMNS,
     as_number,
-    by_panel,
     completed,
     failures,
     labelled,
-    lost,
     marks,
     note,
     over_seeds,
@@ -73,13 +72,9 @@ def draw(table: pd.DataFrame) -> tuple[Figure, pd.DataFrame]:
     drawn = summarise(table)
     if drawn.empty:
         return _style.no_data(TITLE, "no run of this table counted its bytes"), drawn
-    panels = by_panel(drawn)
-    figure, axes = _style.panel_rows(TITLE, [len(row_names(part)) for _, part in panels], (1,), row_height_in=0.42)
-    for (line,), (panel, part) in zip(axes, panels, strict=True):
-        line.set_title(panel)
-        _style.name_rows(line, row_names(part))
+    figure, axes, parts = panels_of_rows(TITLE, drawn, row_height_in=0.42)
+    for (line,), part in zip(axes, parts, strict=True):
         _style.band_rows(line, len(row_names(part)))
-        _style.say_failures(line, lost(part))
         _draw_kinds(line, part)
     axes[-1, 0].set_xlabel("Bytes sent per epoch, all ranks together (logarithmic)")
     shown = [kind for kind in sorted(set(drawn["kind"].dropna()), key=_order)]
