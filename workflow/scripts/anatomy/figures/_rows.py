@@ -18,7 +18,8 @@ def panels_of_rows(
 ) -> tuple[Figure, np.ndarray, list[pd.DataFrame]]:
     """A figure, its axes, [panels, width ratios], and the marks of each panel.
 
-    `drawn` has the columns `panel`, `row`, `label`, `mark` and `failure`. The first axes of a line have the panel's title, the names of its rows, and why all runs of a row failed.
+    `drawn` has the columns `panel`, `row`, `label`, `mark` and `failure`. The first axes of a line have the panel's
+    title, the names of its rows, and why all runs of a row failed.
     """
     panels = by_panel(drawn)
     figure, axes = _style.panel_rows(title, [len(row_names(part)) for _, part in panels], width_ratios, row_height_in)

@@ -30,9 +30,6 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-EXACT = ({"hierarchical_exchange": True},)
-
-
 class Strategy(FullGraphStrategy):
     """See the module."""
 
