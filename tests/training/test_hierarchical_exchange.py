@@ -1,14 +1,17 @@
 """Rows that cross the link between two hosts once: the same training, with fewer bytes between hosts."""
 
 import json
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
+from interruptions import be_often_interrupted, numbers, settings
 from training_cases import Job, job_for, lists_of, write_partition
 
 from anatomy.partitions.store import Partition
@@ -63,7 +66,7 @@ def moved(tables: list[torch.Tensor], legs: list[Leg]) -> None:
         table[leg.receive_rows] = torch.cat(received)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), num_hosts=st.integers(1, 3), ranks_per_host=st.integers(1, 4))
 def test_every_rank_has_its_halo_and_no_row_crosses_to_a_host_twice(seed, num_hosts, ranks_per_host):
     num_parts = num_hosts * ranks_per_host
@@ -99,18 +102,23 @@ def test_on_one_host_or_with_one_rank_on_each_rows_go_straight():
 
 
 @pytest.fixture(scope="module")
-def jobs(small, run_ranks, tmp_path_factory) -> dict[str, Job]:
-    """Every setting, on four ranks of two hosts."""
+def on_hosts(small, tmp_path_factory) -> Callable[..., Job]:
+    """on_hosts(name, **settings): a job of four ranks on two hosts."""
     folder = tmp_path_factory.mktemp("hosts")
-    graph = small.graph
-    partition = folder / "parts"
-    write_partition(partition, graph, np.random.default_rng(1).integers(0, RANKS, graph.num_nodes))
-    made = {}
-    for name, options in OPTIONS.items():
-        method = name.split("-")[0]
-        job = job_for(small, folder / name, method=method, ranks=RANKS, strategy=options, partition=partition)
+    write_partition(folder / "parts", small.graph, np.random.default_rng(1).integers(0, RANKS, small.graph.num_nodes))
+
+    def make(name: str, **options) -> Job:
+        job = job_for(small, folder / name, partition=folder / "parts", **{"ranks": RANKS} | options)
         job.spec.write_text(json.dumps(json.loads(job.spec.read_text()) | {"hosts": HOSTS}))
-        made[name] = job
+        return job
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def jobs(on_hosts, run_ranks) -> dict[str, Job]:
+    """Every setting, trained."""
+    made = {name: on_hosts(name, method=name.split("-")[0], strategy=options) for name, options in OPTIONS.items()}
     run_ranks(RANKS, list(made.values()))
     return made
 
@@ -154,3 +162,13 @@ def test_saving_costs_what_it_costs_without_hosts(jobs, name, like):
     found, expected = (float(epochs_of(jobs[one])["loss"].iloc[-1]) for one in (name, like))
     assert found == pytest.approx(expected, rel=0.02)
     assert found != float(epochs_of(jobs["fullgraph"])["loss"].iloc[-1])
+
+
+def test_a_run_that_was_interrupted_is_the_same(on_hosts, run_ranks):
+    options = {"strategy": OPTIONS["cached-saving-by-hosts"] | {"epochs": 4}, "model": {"dropout": 0.0}}
+    often = on_hosts("often", **settings("cached", RANKS) | options)
+    never = on_hosts("never", **settings("cached", RANKS, every=0) | options)
+    run_ranks(RANKS, [often], be_often_interrupted)
+    run_ranks(RANKS, [never])
+    assert often.metrics()["resumed_at"] == [1, 2, 3]
+    assert numbers(often) == numbers(never)
