@@ -63,15 +63,21 @@ class Boundary:
             own = self._buffer(f"own gradients {slot}", part.num_own, gradient.shape[1], gradient)
             own.copy_(gradient[: part.num_own])
             exchange.wait()
-            own.index_add_(0, part.send_rows.to(own.device), received.to(own.device))
-        return own.detach()
+            own.index_add_(0, self._send_rows(own.device), received.to(own.device))
+        return own
 
     def _pack(self, own: torch.Tensor, name: str) -> torch.Tensor:
         """The rows that others need, one consumer after the other, where the transport wants them."""
-        rows = self.part.send_rows.to(own.device)
+        rows = self._send_rows(own.device)
         packed = self._buffer(name, rows.shape[0], own.shape[1], own)
         torch.index_select(own.detach(), 0, rows, out=packed)
         return packed.to(self.communicator.device)
+
+    def _send_rows(self, device: torch.device) -> torch.Tensor:
+        """The part's `send_rows` where rows lie; they are moved there once, and stay."""
+        if self.part.send_rows.device != device:
+            self.part.send_rows = self.part.send_rows.to(device)
+        return self.part.send_rows
 
     def _buffer(self, name: str, rows: int, width: int, like: torch.Tensor) -> torch.Tensor:
         key = (name, width)
