@@ -19,6 +19,8 @@ STATES_PER_PARAMETER = 4
 """The weight, its gradient and Adam's two moments."""
 LAYERS_OVER_RANKS = ("decoupled", "pipeline")
 """Methods whose ranks optimise some of the layers each."""
+BY_BATCHES = {"fanouts", "clusters"}
+"""Options that a strategy has if, and only if, it trains by batches."""
 AGGREGATING_FEATURES = ("gcn", "ressage", "sage")
 """Layers whose first one aggregates features as they are, unless they are wide; exact evaluation keeps what that gives.
 """
@@ -85,9 +87,9 @@ def account(part: Part, sample: Part, model: Model, strategy: Mapping[str, Any])
     rank has moments of its own layers alone, theirs are left out.
     """
     parameters = {"parameters": NUMBER_BYTES * STATES_PER_PARAMETER * model.num_parameters}
+    if BY_BATCHES.intersection(strategy):
+        return parameters
     match strategy["method"]:
-        case "minibatch" | "distdgl" | "eat":
-            return parameters
         case "fullgraph" | "decentralised":
             return parameters | plain(part, model)
         case "bns":
