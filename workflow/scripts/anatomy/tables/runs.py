@@ -39,7 +39,8 @@ COLUMNS = RUN_COLUMNS | {
     "timed_step_s": Column(
         "Float64",
         "s",
-        "wall time of a step without profiler: slowest rank's epoch over its steps; median over epochs, warm-up out",
+        "wall time of a step without profiler: a rank's epoch over its steps, of the rank where that is longest; "
+        "median over epochs, warm-up out",
     ),
     "profiled_step_s": Column(
         "Float64", "s", "wall time of a step under the profiler: median over its steps of the slowest rank's"
@@ -79,8 +80,8 @@ def _row(run: StudyRun) -> dict[str, Any]:
 
 
 def _timed_step_seconds(run: StudyRun) -> float | None:
-    epochs = run.timed_epochs.groupby("epoch")
-    step_s = epochs["wall_s"].max() / epochs["steps"].max()
+    epochs = run.timed_epochs[run.timed_epochs["steps"] > 0]
+    step_s = (epochs["wall_s"] / epochs["steps"]).groupby(epochs["epoch"]).max()
     return None if step_s.empty else float(step_s.median())
 
 

@@ -33,7 +33,8 @@ class Communicator(Exchanges):
         self.before = _nothing
         self._sent_bytes: Counter[Kind] = Counter()
         self._between_hosts_bytes = 0
-        self._blocked_s = 0.0
+        self.blocked_s = 0.0
+        """Wall time for which this rank has been blocked since `take_blocked_s`."""
         self._hosts: dist.ProcessGroup | None = None
 
     def take_sent_bytes(self) -> dict[str, int]:
@@ -50,10 +51,10 @@ class Communicator(Exchanges):
         taken, self._between_hosts_bytes = self._between_hosts_bytes, 0
         return taken
 
-    @property
-    def blocked_s(self) -> float | None:
-        """Seconds that this rank has been blocked so far; None where calls return before their work is done."""
-        return self._blocked_s if self.device.type == "cpu" else None
+    def take_blocked_s(self) -> float | None:
+        """Seconds that this rank was blocked since the last call; None where calls return before their work is done."""
+        taken, self.blocked_s = self.blocked_s, 0.0
+        return taken if self.device.type == "cpu" else None
 
     @contextmanager
     def blocked(self) -> Iterator[None]:
@@ -62,7 +63,7 @@ class Communicator(Exchanges):
         try:
             yield
         finally:
-            self._blocked_s += time.perf_counter() - start
+            self.blocked_s += time.perf_counter() - start
 
     def count(self, kind: Kind, sent_bytes: int, between_hosts_bytes: int = 0) -> None:
         """Add to the bytes that this rank handed over; also for what something else than this transport carried."""

@@ -24,6 +24,7 @@ EPOCH_COLUMNS = {
     "steps": "int32",
     "train_nodes": "int64",
     "wall_s": "float64",
+    "blocked_s": "float64",
     "eval_s": "float64",
     "loss": "float64",
     "train_accuracy": "float64",

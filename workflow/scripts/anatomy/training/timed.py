@@ -101,12 +101,14 @@ def _train(strategy: Strategy, epoch: int, record: bool) -> Row:
     context = strategy.context
     context.communicator.wait_for_all()
     context.communicator.take_bytes_between_hosts()
+    context.communicator.take_blocked_s()
     start = time.perf_counter()
     result: EpochResult = strategy.train_epoch(epoch, record)
     if context.device.type == "cuda":
         torch.cuda.synchronize(context.device)
     wall_s = time.perf_counter() - start
-    sent = context.communicator.take_sent_bytes()
+    sent, blocked_s = context.communicator.take_sent_bytes(), context.communicator.take_blocked_s()
+    result = strategy.complete(result)
     return {
         "rank": context.communicator.rank,
         "epoch": epoch,
@@ -114,6 +116,7 @@ def _train(strategy: Strategy, epoch: int, record: bool) -> Row:
         "steps": result.steps,
         "train_nodes": result.train_nodes,
         "wall_s": wall_s,
+        "blocked_s": blocked_s,
         "loss": result.loss,
         **{f"sent_{kind}_bytes": None if kind in strategy.uncounted else count for kind, count in sent.items()},
         "between_hosts_bytes": context.communicator.take_bytes_between_hosts(),

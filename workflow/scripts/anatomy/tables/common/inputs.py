@@ -26,6 +26,7 @@ _EPOCH_COLUMNS = [
     "steps",
     "train_nodes",
     "wall_s",
+    "blocked_s",
     "loss",
     "val_accuracy",
     "test_accuracy",

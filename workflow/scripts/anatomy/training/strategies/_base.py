@@ -101,6 +101,13 @@ class Strategy(ABC):
     def train_epoch(self, epoch: int, record_accesses: bool = False) -> EpochResult:
         """Train one epoch; with `record_accesses` the remote nodes fetched are kept for `accesses`."""
 
+    def complete(self, result: EpochResult) -> EpochResult:
+        """An epoch's result, once it is timed, with what takes all ranks together to say; all of them call this.
+
+        It is for strategies whose ranks do not train in step, so that no rank waits for others within an epoch's time.
+        """
+        return result
+
     @abstractmethod
     def evaluate(self) -> dict[str, float | None]:
         """Accuracy by split (`train`, `val`, `test`) with all neighbours, on rank 0; None for a split without nodes.
