@@ -1,5 +1,8 @@
 """Synchronisation with neighbours alone: every rank keeps a model of its own and mixes it with those beside it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 
@@ -47,13 +50,6 @@ class NeighbourMixing(GradientSynchroniser):
             gradients.copy_(self._mixed[values.numel() :]).mul_(self._scale)
             return self.loss_and_count()
 
-    def average(self) -> torch.Tensor:
-        """The mean of all ranks' weights, flat like them; the same on every rank."""
-        values = self.parameters.values
-        mean = values.to(self.communicator.device, copy=True)
-        self.communicator.sum(mean, Kind.WEIGHTS)
-        return mean.div_(self.communicator.size).to(values.device)
-
     def _mix(self) -> None:
         """In the order of the ranks, so that ranks with equal weights come to the same bits."""
         received = iter(self._received)
@@ -63,6 +59,22 @@ class NeighbourMixing(GradientSynchroniser):
                 self._mixed.add_(self._own, alpha=weight)
             elif weight > 0:
                 self._mixed.add_(next(received), alpha=weight)
+
+
+@contextmanager
+def mean_model(parameters: FlatParameters, communicator: Communicator, *, keep: bool) -> Iterator[None]:
+    """Within this, the weights are the mean of all ranks', the same on every rank; afterwards the rank's own again.
+
+    With `keep` they stay the mean. Every rank has to enter it; counted as an all-reduce of weights.
+    """
+    values = parameters.values
+    own = values.clone()
+    mean = values.to(communicator.device, copy=True)
+    communicator.sum(mean, Kind.WEIGHTS)
+    values.copy_(mean.div_(communicator.size))
+    yield
+    if not keep:
+        values.copy_(own)
 
 
 def ring(size: int) -> np.ndarray:

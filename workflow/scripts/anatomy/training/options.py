@@ -175,6 +175,11 @@ def contradictions(strategy: Options, model: Options, training: Options) -> Iter
             f"strategy.fanouts: found {len(fanouts)} fan-outs {fanouts} for a model of {model['num_layers']} layers; "
             "give one fan-out per layer"
         )
+    if strategy.get("partners") == "all" and strategy.get("pool") == "shared":
+        yield (
+            "strategy.pool: found 'shared' with partners 'all', for which all ranks have to make as many steps; use "
+            "'static', or other partners"
+        )
     if model["layer"] != "gat" and model["heads"] != 1:
         yield f"model.heads: found {model['heads']}, but layer {model['layer']!r} has no heads; give 1"
     for name, layer in OPTIONS_OF_ONE_LAYER.items():

@@ -2,7 +2,8 @@
 
 A file added here is a method that a configuration may name. It has a class `Strategy` and the literal constant
 `OPTIONS`, a fragment of a JSON schema; if need be also `PACKAGES`, whose versions the results name beside those of
-torch and numpy, and `ONE_RANK_PER_HOST`, where its ranks cannot share a host.
+torch and numpy, `ONE_RANK_PER_HOST`, where its ranks cannot share a host, and `ASYNCHRONOUS`, where timing decides
+which rank trains what, so that two runs of the same seed differ.
 
 Where somebody's paper gives a headline gain, the literal `PAPER` says it: `gain`, how many times faster (more than 1);
 `of`, of what and whether at most or on average; `over`, compared with what; `on`, on which machines; and `source`,

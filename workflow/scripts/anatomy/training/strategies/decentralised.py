@@ -29,6 +29,7 @@ from anatomy.training.mixing import (
     VALUES_PER_PARAMETER,
     NeighbourMixing,
     complete,
+    mean_model,
     metropolis_weights,
     ring,
     touching,
@@ -77,13 +78,8 @@ class Strategy(FullGraphStrategy):
         return float(summed[0] / summed[1])
 
     def evaluate(self) -> dict[str, float | None]:
-        values = self._mixing.parameters.values
-        own = values.clone()
-        values.copy_(self._mixing.average())
-        accuracies = super().evaluate()
-        if not self._is_last_epoch:
-            values.copy_(own)
-        return accuracies
+        with mean_model(self._mixing.parameters, self.context.communicator, keep=self._is_last_epoch):
+            return super().evaluate()
 
     def weights_bytes(self) -> int:
         num_messages = int(np.count_nonzero(self._neighbours()))
