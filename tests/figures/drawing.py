@@ -8,7 +8,7 @@ from matplotlib.patches import Rectangle
 
 from anatomy.figures import FIGURES, _style
 
-UPRIGHT = {"scaling", "bandwidth", "cache", "convergence", "rank_accuracy", "gradient_only"}
+UPRIGHT = {"scaling", "slowdown", "bandwidth", "cache", "convergence", "rank_accuracy", "gradient_only"}
 """Figures whose values are heights; those of the others lie on the horizontal axis."""
 
 

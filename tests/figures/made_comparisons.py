@@ -58,6 +58,23 @@ def strategies(**options: Any) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def slowdown(**options: Any) -> pd.DataFrame:
+    """Every run on a machine as it is, and with one rank slower; its condition is a part of its name."""
+    rng = np.random.default_rng(9)
+    rows = []
+    for run in unique_runs(**{"partitioners": ("metis",), **options}):
+        for factor in (1, 2, 4):
+            slow = {"condition": None if factor == 1 else f"slow-{factor}x", "slow_factor": factor}
+            row = run | slow | {"run": f"{run['run']}.{factor}"}
+            if completed(run):
+                waits = run["strategy"] == "fullgraph"
+                row |= {"epoch_s": (factor if waits else 2 - 1 / factor) * rng.uniform(0.95, 1.05)}
+                row |= {"idle_share": (0.5 if waits else 0.1) * (1 - 1 / factor) * rng.uniform(0.9, 1.1)}
+                row |= {"val_accuracy": 0.7 + rng.normal(0, 0.004)}
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
 def completed(run: dict[str, Any]) -> bool:
     return run["status"] == "completed"
 

@@ -27,6 +27,7 @@ WHISKERED = {
     "volume": {"measured"},
     "imbalance": {"compute", "total", "share"},
     "scaling": {"epoch time", "efficiency"},
+    "slowdown": {"epoch time", "idle", "accuracy"},
     "bandwidth": {"epoch time", "exposed communication"},
     "cache": {"hit rate"},
     "convergence": set(),
@@ -71,6 +72,7 @@ def test_bars_start_where_the_csv_says(name, make_table):
         ("convergence", "train_s"),
         ("rank_accuracy", "entropy_bits"),
         ("gradient_only", "x"),
+        ("slowdown", "slow_factor"),
     ],
 )
 def test_points_lie_where_the_csv_says(name, column, make_table):

@@ -194,6 +194,30 @@ class Planted:
         ratios = {"pipegcn": 1.0 + 0.5 * sign, "bns": 0.6 if sign > 0 else 0.95}
         return self._beside_baseline(("pipegcn", "bns"), memory_ratio=ratios)
 
+    def _slow_ranks(self, gains: dict[int, float], lost: dict[int, float]) -> list[dict]:
+        """Rows of `slowdown`: an all-reduce, and gossip beside it, by how much one rank is slower."""
+        rows = []
+        for seed in self.seeds:
+            for factor, gain in gains.items():
+                slow = {"condition": None if factor == 1 else f"slow-{factor}x"}
+                numbers = {"slow_factor": factor, "idle_share": self._near(0.1), "speed_kept": self._near(1 / factor)}
+                own = leading(seed, method="clustergcn", **slow)
+                own["run"] += f".c-{slow['condition']}"
+                rows.append(own | numbers | {"baseline_run": own["run"], "gain": 1.0, "accuracy_lost": 0.0})
+                row = leading(seed, method="gossip", **slow)
+                row["run"] += f".c-{slow['condition']}"
+                compared = {"gain": self._near(gain), "accuracy_lost": self._near(lost[factor])}
+                rows.append(row | numbers | {"baseline_run": own["run"]} | compared)
+        return rows
+
+    def _gossip_outruns_slow_ranks(self, sign: int) -> list[dict]:
+        # Where the claim is false, only at another slowdown would it do, and the reverse.
+        gains = {1: 0.9, 2: 1.1, 4: 2.2} if sign > 0 else {1: 2.0, 2: 2.2, 4: 1.1}
+        return self._slow_ranks(gains, {1: 0.0, 2: 0.0, 4: 0.0})
+
+    def _gossip_costs_no_accuracy(self, sign: int) -> list[dict]:
+        return self._slow_ranks({1: 1.0, 4: 2.0}, {1: 0.001, 4: 0.004 if sign > 0 else 0.03})
+
     def _pipelines(self, shares: dict[int, float], gains: dict[int, float], num_layers: int = 8) -> list[dict]:
         """A pipeline of 2 stages by number of chunks: share of a step that is exposed, and gain."""
         rows = []

@@ -29,6 +29,7 @@ LABELS = {
     "repartitioning_restores_accuracy": ["period", "turns"],
     "coverage_correction_restores_accuracy": ["correction"],
     "balancing_lifts_the_worst_rank": ["sampler"],
+    "gossip_outruns_slow_ranks": ["slow_factor"],
 }
 """The columns that tie a number to what it is said to be a number of."""
 
@@ -48,6 +49,7 @@ SWAPPED = {
     "repartitioning_restores_accuracy": {"turns": {16: 1, 1: 16}, "period": {1: 16, 16: 1}},
     "coverage_correction_restores_accuracy": {"correction": {"none": "shrinkage", "shrinkage": "none"}},
     "balancing_lifts_the_worst_rank": {"sampler": {"balanced": "all", "all": "balanced"}},
+    "gossip_outruns_slow_ranks": {"slow_factor": {2: 4, 4: 2}},
 }
 """Labels exchanged: what was true is now false."""
 
@@ -60,6 +62,7 @@ SWAPPED_COLUMNS = {
     "staleness_costs_no_accuracy": ("accuracy_lost", "accuracy_lost_in_time"),
     "saved_time_is_accuracy": ("accuracy_lost_in_time", "accuracy_lost"),
     "entropy_lowers_accuracy": ("test_accuracy", "run_test_accuracy"),
+    "gossip_costs_no_accuracy": ("accuracy_lost", "gain"),
 }
 """Columns exchanged; the second is filled with numbers of another kind."""
 
@@ -233,6 +236,7 @@ def test_a_configuration_with_fewer_seeds_is_inconclusive(observation, planted, 
         "saved_time_is_accuracy",
         "chunks_fill_the_pipeline",
         "pipelining_wins_when_deep",
+        "gossip_outruns_slow_ranks",
     ],
 )
 def test_times_of_oversubscribed_runs_decide_nothing(observation, planted, verdict_on):
@@ -251,6 +255,7 @@ def test_times_of_oversubscribed_runs_decide_nothing(observation, planted, verdi
         "cache_catches_refetches",
         "staleness_costs_no_accuracy",
         "sampling_saves_memory",
+        "gossip_costs_no_accuracy",
     ],
 )
 def test_bytes_and_accuracies_of_oversubscribed_runs_are_as_good_as_any(observation, planted, verdict_on):

@@ -222,6 +222,8 @@ class TestStrategies:
             ("saved_time_is_accuracy", "accuracy_lost_in_time"),
             ("sampling_saves_memory", "memory_ratio"),
             ("pipelining_wins_when_deep", "gain"),
+            ("gossip_outruns_slow_ranks", "gain"),
+            ("gossip_costs_no_accuracy", "accuracy_lost"),
         ],
     )
     def test_without_a_baseline_or_a_number_it_is_inconclusive(self, observation, measure, planted, verdict_on):
