@@ -189,6 +189,12 @@ def contradictions(strategy: Options, model: Options, training: Options) -> Iter
         yield f"model.hidden: found {model['hidden']}, expected a multiple of the {model['heads']} heads"
     if training["communication"] == "nccl" and training["device"] != "cuda":
         yield "training.communication: found 'nccl' with device 'cpu'; nccl needs device 'cuda'"
+    transports = STRATEGIES[strategy["method"]].constants.get("COMMUNICATION", (training["communication"],))
+    if training["communication"] not in transports:
+        yield (
+            f"training.communication: found {training['communication']!r}, which strategy {strategy['method']!r} "
+            f"cannot use; use one of: {', '.join(transports)}"
+        )
 
 
 def rank_contradictions(strategy: Options, model: Options, num_ranks: int) -> Iterator[str]:
@@ -197,6 +203,9 @@ def rank_contradictions(strategy: Options, model: Options, num_ranks: int) -> It
     A strategy's constant `LAYER_OWNERS` names the option that says how many groups of ranks own layers, null for one
     group for each rank.
     """
+    shares = strategy.get("shares")
+    if isinstance(shares, list) and len(shares) != num_ranks:
+        yield f"strategy.shares: found {len(shares)} shares {shares} for {num_ranks} ranks; give one share per rank"
     option = STRATEGIES[strategy["method"]].constants.get("LAYER_OWNERS")
     if option is None:
         return

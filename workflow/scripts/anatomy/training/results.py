@@ -41,6 +41,7 @@ EPOCH_COLUMNS = {
     "between_hosts_bytes": "int64",
     "remote_nodes": "int64",
     "sent_fraction": "float64",
+    "batch_share": "float64",
     "peak_memory_bytes": "int64",
 }
 ACCESS_COLUMNS = {"rank": "int32", "epoch": "int32", "node": "int64", "count": "int32"}

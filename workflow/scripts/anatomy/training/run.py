@@ -134,7 +134,7 @@ def join_ranks(specification: RunSpecification, init_method: InitMethod) -> tupl
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     training = specification.training
     device = torch.device("cpu")
-    if training.device == "cuda":
+    if training.device == "cuda" and not _trains_on_cpu(specification):
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         torch.cuda.set_device(device)
     if size == 1:
@@ -145,6 +145,12 @@ def join_ranks(specification: RunSpecification, init_method: InitMethod) -> tupl
         dist.init_process_group(training.communication, timeout=limit, world_size=size, rank=rank, **where)
     transport = device if training.communication == "nccl" else torch.device("cpu")
     return Communicator(rank, size, transport, specification.ranks_per_host), device
+
+
+def _trains_on_cpu(specification: RunSpecification) -> bool:
+    """Whether this is one of its host's last ranks, which a strategy can leave to the CPU."""
+    first = specification.ranks_per_host - specification.strategy.get("cpu_ranks", 0)
+    return int(os.environ.get("LOCAL_RANK", "0")) >= first
 
 
 def _context(inputs: Inputs, communicator: Communicator, device: torch.device) -> Context:

@@ -122,6 +122,7 @@ def _train(strategy: Strategy, epoch: int, record: bool) -> Row:
         "between_hosts_bytes": context.communicator.take_bytes_between_hosts(),
         "remote_nodes": result.remote_nodes,
         "sent_fraction": result.sent_fraction,
+        "batch_share": result.batch_share,
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 

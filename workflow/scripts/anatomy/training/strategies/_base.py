@@ -59,7 +59,8 @@ class EpochResult:
 
     `train_nodes`: this rank's seed nodes; `loss`: mean over those of all ranks; `remote_nodes`: rows fetched;
     `sent_fraction`: of the rows that an exact exchange would have sent, forward and backward, how many this rank sent;
-    None where a strategy does not choose, or nothing is to be sent.
+    None where a strategy does not choose, or nothing is to be sent; `batch_share`: this rank's share of each step's
+    seed nodes, None where a strategy does not set it.
     """
 
     steps: int
@@ -67,6 +68,7 @@ class EpochResult:
     loss: float
     remote_nodes: int = 0
     sent_fraction: float | None = None
+    batch_share: float | None = None
 
 
 @dataclass(frozen=True)
