@@ -16,6 +16,8 @@ study: $(VENV)/complete
 strategies: $(VENV)/complete
 	@python -m snakemake --configfile config/strategies.yaml
 	@python workflow/scripts/show_verdicts.py --results results/strategies
+	@python -m snakemake --configfile config/batches.yaml
+	@python workflow/scripts/show_verdicts.py --results results/batches
 
 test: $(VENV)/complete check
 	@python -m pytest -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
@@ -28,6 +30,7 @@ check: $(VENV)/complete
 	snakemake --lint --configfile config/test.yaml
 	snakemake --lint --configfile config/test_strategies.yaml
 	snakemake --lint --configfile config/strategies.yaml
+	snakemake --lint --configfile config/batches.yaml
 
 $(VENV)/complete: envs/requirements.lock envs/create_environment.py
 	@command -v python3 > /dev/null || { echo "error: no python3 found; install Python 3.11 or 3.12"; exit 1; }

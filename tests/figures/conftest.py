@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from made_comparisons import convergence, memory, partitions, slowdown, strategies
+from made_comparisons import convergence, memory, partitions, slowdown, strategies, throughput
 from made_personal import gradient_only, rank_accuracy
 from made_tables import bandwidth, cache, imbalance, phases, scaling, timeline, volume
 
@@ -30,6 +30,7 @@ MAKERS = {
     "rank_accuracy": rank_accuracy,
     "gradient_only": gradient_only,
     "slowdown": slowdown,
+    "throughput": throughput,
 }
 
 

@@ -127,3 +127,15 @@ def partitions(graphs=("powerlaw",), partitioners=("hash", "ldg", "metis", "rand
             }
         )
     return pd.DataFrame(rows)
+
+
+def throughput(**options: Any) -> pd.DataFrame:
+    """Of a study in which every run was repeated with a slow rank."""
+    rng = np.random.default_rng(9)
+    rows = []
+    for run in unique_runs(**options):
+        for condition, factor in ((None, 1.0), ("slow-2x", 0.6)):
+            name = run["run"] + (f".c-{condition}" if condition else "")
+            rate = factor * rng.uniform(2e4, 3e4) if run["status"] == "completed" else None
+            rows.append({**run, "run": name, "condition": condition, "train_nodes_per_s": rate})
+    return pd.DataFrame(rows)

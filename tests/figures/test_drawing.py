@@ -17,10 +17,10 @@ OF_SEEDS = [name for name in OF_RUNS if name != "timeline"]
 OF_TRACES = [
     name
     for name in FIGURE_NAMES
-    if "traces" in TABLES[FIGURES[name].constants["TABLE"]].constants["INPUTS"] and name != "gains"
+    if "traces" in TABLES[FIGURES[name].constants["TABLE"]].constants["INPUTS"] and name not in ("gains", "throughput")
 ]
-"""Figures that need traces only, and are drawn of traces that were recorded elsewhere as well; gains need epochs."""
-REFERENCES = {"line", "ideal", "target", "baseline", "band", "border", "failure"}
+"""Figures that need traces only, and are drawn of traces that were recorded elsewhere as well; others need epochs."""
+REFERENCES = {"line", "ideal", "target", "baseline", "band", "border", "failure", "loss"}
 """Artists that are no data: joined points, ideal, target and baseline lines, shading, a border, crosses for data."""
 WHISKERED = {
     "phases": {"batch", "step"},
@@ -37,6 +37,7 @@ WHISKERED = {
     "memory": {"total"},
     "rank_accuracy": {"accuracy"},
     "gradient_only": {"lost"},
+    "throughput": {"undisturbed", "slow-2x"},
 }
 ONLY_WHISKERS = {"batch", "total"}
 

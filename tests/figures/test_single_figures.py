@@ -135,3 +135,17 @@ def test_memory_is_that_of_the_rank_with_the_largest_peak(make_table):
     assert segments.to_dict() == pytest.approx(of_largest.to_dict())
     total = drawn.loc[drawn["mark"] == "total", "value"].item()
     assert total == pytest.approx(peaks.max() / 1e6)
+
+
+def test_throughput_is_of_strategies_that_were_disturbed_with_a_mark_for_each_condition(make_table):
+    table = make_table("throughput", partitioners=("metis",))
+    alone = table[(table["strategy"] != "fullgraph") | table["condition"].isna()]
+    figure, drawn = drawn_with("throughput", alone)
+    assert set(drawn["label"]) == {"minibatch"}
+    means = alone[alone["strategy"] == "minibatch"].groupby(alone["condition"].fillna("undisturbed"))
+    expected = means["train_nodes_per_s"].mean().astype(float).to_dict()
+    assert drawn.set_index("mark")["value"].to_dict() == pytest.approx(expected)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["undisturbed", "slow-2x"]
+    figure, drawn = drawn_with("throughput", table[table["condition"].isna()])
+    assert drawn.empty
+    assert "no run of this table was disturbed" in texts_of(figure)

@@ -38,7 +38,8 @@ def leading(seed: int, **values: Any) -> dict[str, Any]:
     if "method" in values:
         row["strategy"] = values["method"]
     link = "" if row["link_mbit"] is None else f".l{row['link_mbit']}"
-    name = f"{row['graph']}.{row['partitioner']}-{row['ranks']}.{row['strategy']}.{row['model']}{link}.s{seed}"
+    spread = link if row["condition"] is None else f"{link}.c-{row['condition']}"
+    name = f"{row['graph']}.{row['partitioner']}-{row['ranks']}.{row['strategy']}.{row['model']}{spread}.s{seed}"
     return {"run": name} | row
 
 
@@ -294,6 +295,17 @@ class Planted:
             for seed in self.seeds
             for method, seconds in epoch_s.items()
             for epoch in range(8)
+        ]
+
+    def _unequal_batches_use_fast_ranks(self, sign: int) -> list[dict]:
+        # With two ranks, 150 of the undisturbed 200 could be trained, and equal batches train 100 of them.
+        won = {"balanced": 140, "mixed": 145} if sign > 0 else {"balanced": 140, "mixed": 110}
+        rates = [("minibatch", None, 200), ("minibatch", "slow-2x", 100), ("balanced", None, 190)]
+        rates += [(method, "slow-2x", rate) for method, rate in won.items()]
+        return [
+            leading(seed, method=method, condition=condition) | {"train_nodes_per_s": self._near(rate)}
+            for seed in self.seeds
+            for method, condition, rate in rates
         ]
 
 

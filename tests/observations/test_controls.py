@@ -30,6 +30,7 @@ LABELS = {
     "coverage_correction_restores_accuracy": ["correction"],
     "balancing_lifts_the_worst_rank": ["sampler"],
     "gossip_outruns_slow_ranks": ["slow_factor"],
+    "unequal_batches_use_fast_ranks": ["method"],
 }
 """The columns that tie a number to what it is said to be a number of."""
 

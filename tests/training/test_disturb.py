@@ -23,7 +23,7 @@ CONDITIONS = {
 SYNCHRONOUS = [
     name
     for name, plugin in STRATEGIES.items()
-    if not (plugin.constants.get("ASYNCHRONOUS") or plugin.constants.get("ONE_RANK_PER_HOST"))
+    if not {"ASYNCHRONOUS", "DEPENDS_ON_TIMES", "ONE_RANK_PER_HOST"} & plugin.constants.keys()
 ]
 CASES = [
     *product(SYNCHRONOUS, ["slow"], [2]),

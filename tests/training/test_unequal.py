@@ -145,6 +145,22 @@ def test_a_rank_measured_to_be_slow_trains_as_much_less(small, tmp_path, run_ran
     assert epochs.batch_share.tolist() == [12 / 21, 6 / 21, 3 / 21] * 4
 
 
+# A slow rank
+
+
+@pytest.mark.parametrize("method", ["balanced", "mixed"])
+def test_an_emulated_slow_rank_gets_less_to_train(small, tmp_path, run_ranks, method):
+    condition = {"name": "slow", "slow": {"rank": 1, "factor": 6}}
+    options = {"batch_size": 12, "epochs": 6}
+    job = job_for(small, tmp_path / "job", method=method, ranks=2, strategy=options, condition=condition)
+    run_ranks(2, [job])
+    epochs = epochs_of(job)
+    last = epochs[epochs.epoch == 5].batch_share.tolist()
+    assert last[0] > 0.6 > 0.4 > last[1]
+    if method == "mixed":
+        assert epochs[epochs.epoch == 0].batch_share.tolist() == [0.5, 0.5]
+
+
 # Carried on
 
 

@@ -9,10 +9,11 @@ and only what is over moves (`_unequal`).
 The measurement: ranks take turns, each with batches of 0, 1/4, 1/2, 1, 2, … times `batch_size` seed nodes, up to
 `max_growth` times, while the others only answer its requests and take part in the all-reduce. The median of
 `measurements` steps after one that is thrown away is a point of the rank's curve, fetching and synchronising included.
-Nothing is learnt meanwhile; what is sent counts as set-up. Poplar grows batches until memory is full, to find the
-largest; here `max_growth` bounds them. Its spline may wiggle; this one is monotone, so that every time has one batch
-size, and the search is an exact one: no other batch sizes make the slowest rank quicker. Poplar's choice among stages
-of ZeRO and its accumulation of gradients have no counterpart here.
+Nothing is learnt meanwhile. What is sent counts as set-up. A rank that is emulated to be slow is so here as in the
+first step of training. Poplar grows batches until memory is full, to find the largest; here `max_growth` bounds them.
+Its spline may wiggle; this one is monotone, so that every time has one batch size, and the search is exact: no other
+batch sizes make the slowest rank quicker. Poplar's choice among stages of ZeRO and its accumulation of gradients have
+no counterpart here.
 
 Ranks whose speed changes later keep the shares that they were given; `mixed` follows such changes. The shares are in
 `epochs.parquet` (`batch_share`).
@@ -64,6 +65,9 @@ OPTIONS: dict[str, Any] = {
 }
 
 BASE = "minibatch"
+DEPENDS_ON_TIMES = True
+"""Two runs of one seed need not be equal, since what they train depends on how quick the ranks are."""
+
 EXACT = ({"shares": "equal"},)
 
 PAPER: dict[str, Any] = {
@@ -95,7 +99,7 @@ class Strategy(UnequalStrategy):
     def measure(self, sizes: list[int]) -> np.ndarray:
         """Seconds of a step of each rank with each batch size, float64 [ranks, sizes], the same on every rank."""
         context = self.context
-        communicator = context.communicator
+        communicator, steps_begun = context.communicator, context.disturbance.steps
         seconds = torch.zeros(communicator.size, len(sizes), dtype=torch.float64)
         context.model.train()
         devices = [context.device] if context.device.type == "cuda" else []
@@ -105,6 +109,7 @@ class Strategy(UnequalStrategy):
                     elapsed_s = self._median_step(rank, size)
                     if rank == communicator.rank:
                         seconds[rank, place] = elapsed_s
+        context.disturbance.steps = steps_begun
         seconds = seconds.to(communicator.device)
         communicator.sum(seconds)
         return seconds.cpu().numpy()
@@ -120,7 +125,8 @@ class Strategy(UnequalStrategy):
         for _ in range(1 + context.specification.strategy["measurements"]):
             context.communicator.wait_for_all()
             start = time.perf_counter()
-            context.gradients.backward(self._loss(seeds, generator), seeds.shape[0])
-            context.gradients.synchronise()
+            with context.disturbance.step():
+                context.gradients.backward(self._loss(seeds, generator), seeds.shape[0])
+                context.gradients.synchronise()
             elapsed_s.append(time.perf_counter() - start)
         return float(np.median(elapsed_s[1:]))

@@ -72,6 +72,9 @@ OPTIONS: dict[str, Any] = {
 }
 
 BASE = "minibatch"
+DEPENDS_ON_TIMES = True
+"""Two runs of one seed need not be equal, since what they train depends on how quick the ranks are."""
+
 EXACT = ({"rebalance_every": 0},)
 
 COMMUNICATION = ("gloo",)
