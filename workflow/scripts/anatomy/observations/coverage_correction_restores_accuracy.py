@@ -39,10 +39,11 @@ _PAIRS = (*(name for name in CONFIGURATION if name != "strategy"), "period", "ep
 
 
 def values(table: pd.DataFrame, options: Mapping[str, Any]) -> Repetitions:
-    """One difference per seed, from the table `gradient_only`, of the periods at which there is the correction."""
+    """One difference per seed, from the table `gradient_only`, of the periods at which there are both."""
     both = ["none", options["correction"]]
     rows = with_value(chosen(table, options, min_ranks=3, correction=both), "val_accuracy")
-    rows = rows[rows["period"].isin(rows.loc[rows["correction"] == options["correction"], "period"])]
+    periods = [set(rows.loc[rows["correction"] == correction, "period"]) for correction in both]
+    rows = rows[rows["period"].isin(set.intersection(*periods))]
     pairs = paired(rows, "correction", options["correction"], "none", "val_accuracy", _PAIRS)
     pairs["value"] = pairs["val_accuracy"] - pairs["val_accuracy_of_baseline"]
     return repetitions(pairs, DIRECTION, _PAIRS)

@@ -54,7 +54,7 @@ def values(table: pd.DataFrame, options: Mapping[str, Any]) -> Repetitions:
     Raises Inconclusive where fewer than MIN_PARTS parts differ in entropy, or all are as good.
     """
     rows = with_value(chosen(table, options, min_ranks=2, method=options["methods"]), "label_entropy_bits")
-    rows = with_value(rows, "test_accuracy")
+    rows = with_value(rows, "test_accuracy").sort_values(["run", "rank"])
     found = []
     for key, parts in rows.groupby([*_POOLED, "seed"], dropna=False):
         if parts["label_entropy_bits"].nunique() < MIN_PARTS or parts["test_accuracy"].nunique() < 2:
