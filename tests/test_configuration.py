@@ -271,6 +271,42 @@ def test_a_strategy_that_trains_on_a_vertex_cut_is_given_one():
     assert checked["strategies"]["late"]["delay"] == 5
 
 
+@pytest.mark.parametrize(
+    ("ranks", "ranks_per_host", "cut_for", "found"),
+    [
+        ([1, 2, 4], [1], 1, None),
+        ([2, 4], [2], 2, None),
+        ([2], [4], 2, None),  # a host that is not full
+        ([1, 2], None, 2, None),
+        ([1, 2], None, 7, None),  # all on one host is what METIS cuts for
+        ([2, 4], [1], 2, "found 2, but in experiments.hosts 1 of 2 ranks share a host; give the partitioner 1"),
+        ([4], [2, 4], 2, "found 2, but in experiments.hosts 4 of 4 ranks share a host; give the partitioner 4"),
+        ([4], None, 2, "found 2, but in experiments.hosts 4 of 4 ranks share a host"),
+    ],
+)
+def test_a_partitioner_cuts_for_the_hosts_that_runs_have(ranks, ranks_per_host, cut_for, found):
+    config = copy.deepcopy(TEST)
+    config["partitioners"]["levels"] = {"method": "hierarchical", "ranks_per_host": cut_for}
+    config["experiments"]["hosts"] |= {"ranks": ranks, "partitioners": ["levels"], "strategies": ["fullgraph"]}
+    del config["experiments"]["hosts"]["ranks_per_host"]
+    config["experiments"]["hosts"] |= {} if ranks_per_host is None else {"ranks_per_host": ranks_per_host}
+    config["experiments"]["hosts"].pop("link_mbit", None)
+    if found is None:
+        check_configuration(config, "mine.yaml")
+    else:
+        text = message(config)
+        assert f"partitioners.levels.ranks_per_host: {found}" in text
+        assert f"`ranks_per_host: [{cut_for}]`" in text
+
+
+def test_stages_are_checked_against_every_number_of_ranks():
+    config = changed("strategies.fullgraph", {"method": "pipeline", "epochs": 3, "stages": 2})
+    config["experiments"]["all"]["ranks"] = [2, 3]
+    assert "strategies.fullgraph.stages: found 2 for 3 ranks" in message(config)
+    config["experiments"]["all"]["ranks"] = [2, 4]
+    assert "experiments.all" not in message(config)
+
+
 def test_the_input_is_not_changed_and_defaults_are_filled_in():
     config = copy.deepcopy(TEST)
     checked = check_configuration(config, "mine.yaml")

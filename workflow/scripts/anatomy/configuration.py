@@ -9,11 +9,11 @@ import copy
 import json
 import re
 from collections.abc import Iterator, Mapping
-from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
 from anatomy.errors import StudyError
+from anatomy.experiments import experiment_mismatches
 from anatomy.figures import FIGURES
 from anatomy.graphs.sources import SOURCES, known_num_nodes
 from anatomy.graphs.sources import complete_options as complete_graph_options
@@ -26,14 +26,12 @@ from anatomy.traces.naming import Category
 from anatomy.traces.options import OPTIONS as PARSING_OPTIONS
 from anatomy.traces.options import SOURCE_OPTIONS, ParseOptions
 from anatomy.traces.reading.discovery import find_trace_files
-from anatomy.training.conditions import CONDITION_OPTIONS, condition_contradictions
+from anatomy.training.conditions import CONDITION_OPTIONS
 from anatomy.training.options import (
     MODEL_OPTIONS,
     PROFILE_OPTIONS,
     STRATEGIES,
     TRAINING_OPTIONS,
-    contradictions,
-    rank_contradictions,
 )
 
 OUTLINE = Path(__file__).parents[3] / "config" / "schemas" / "study.json"
@@ -133,12 +131,7 @@ def _mismatches(config: Options) -> Iterator[str]:
         if "traces" in experiment:
             yield from _recorded_mismatches(config, f"experiments.{name}", experiment)
         else:
-            yield from _experiment_mismatches(config, f"experiments.{name}", experiment)
-            yield from _host_mismatches(config, f"experiments.{name}", experiment)
-            yield from _partition_mismatches(config, f"experiments.{name}", experiment)
-            yield from _link_mismatches(f"experiments.{name}", experiment)
-            yield from _condition_mismatches(config, f"experiments.{name}", experiment)
-            yield from _size_mismatches(f"experiments.{name}", experiment, num_nodes)
+            yield from experiment_mismatches(config, f"experiments.{name}", experiment, num_nodes)
     yield from _rule_mismatches(config["parsing"]["operator_rules"])
     yield from _table_mismatches(config)
     for section, plugins in (("figures", FIGURES), ("observations", OBSERVATIONS)):
@@ -193,125 +186,6 @@ def _rule_mismatches(rules: list[dict[str, str]]) -> Iterator[str]:
                 f"parsing.operator_rules.{place}.pattern: found {rule['pattern']!r}, expected a regular expression "
                 f"({error}); correct it"
             )
-
-
-def _experiment_mismatches(config: Options, place: str, experiment: Options) -> Iterator[str]:
-    crossed = {"graphs", "ranks"} & experiment.keys()
-    if ("points" in experiment) == bool(crossed) or len(crossed) == 1:
-        found = ", ".join(sorted({"graphs", "ranks", "points"} & experiment.keys())) or "none of them"
-        yield f"{place}: found {found}; give either `graphs` and `ranks`, or `points`"
-    for section in ("graphs", "partitioners", "strategies", "models"):
-        for name in experiment.get(section, []):
-            if name not in config[section]:
-                yield f"{place}.{section}: {no_such(name, config[section])}"
-    for point in experiment.get("points", []):
-        if point["graph"] not in config["graphs"]:
-            yield f"{place}.points: {no_such(point['graph'], config['graphs'])}"
-    for strategy, model in product(experiment["strategies"], experiment["models"]):
-        if strategy in config["strategies"] and model in config["models"]:
-            method, layers = config["strategies"][strategy], config["models"][model]
-            most_ranks = max((ranks for _, ranks in points_of(experiment)), default=1)
-            problems = contradictions(method, layers, config["training"])
-            for problem in chain(problems, rank_contradictions(method, layers, most_ranks)):
-                problem = problem.replace("strategy.", f"strategies.{strategy}.", 1)
-                yield problem.replace("model.", f"models.{model}.", 1) + f" (in {place})"
-
-
-def _host_mismatches(config: Options, place: str, experiment: Options) -> Iterator[str]:
-    """Strategies whose ranks cannot share a host, in runs where they would."""
-    alone = [
-        name
-        for name in experiment["strategies"]
-        if (options := config["strategies"].get(name))
-        and STRATEGIES[options["method"]].constants.get("ONE_RANK_PER_HOST")
-    ]
-    sharing = [
-        shared
-        for (_, ranks), shared in product(points_of(experiment), experiment.get("ranks_per_host", [None]))
-        if hosts_of(ranks, shared) < ranks
-    ]
-    if alone and sharing:
-        found = "nothing" if sharing[0] is None else sharing[0]
-        yield (
-            f"{place}.ranks_per_host: found {found}, but each rank of {', '.join(alone)} needs a host of its own; "
-            "add `ranks_per_host: [1]`"
-        )
-
-
-def _partition_mismatches(config: Options, place: str, experiment: Options) -> Iterator[str]:
-    """Partitioners that do not make what a strategy trains on; on one rank any will do."""
-    if all(ranks == 1 for _, ranks in points_of(experiment)):
-        return
-    for strategy in experiment["strategies"]:
-        options = config["strategies"].get(strategy)
-        wanted = options and STRATEGIES[options["method"]].constants.get("PARTITION")
-        able = [method for method in PARTITIONERS if PARTITIONERS[method].constants.get("PARTITION") == wanted]
-        others = [
-            name
-            for name in experiment.get("partitioners", [])
-            if (given := config["partitioners"].get(name)) and given["method"] not in able
-        ]
-        if wanted and others:
-            yield (
-                f"{place}.partitioners: found {', '.join(others)}, but {strategy} trains on a "
-                f"{wanted.replace('_', ' ')}; give it an experiment with partitioners by: {', '.join(able)}"
-            )
-
-
-def _link_mismatches(place: str, experiment: Options) -> Iterator[str]:
-    """Bandwidths of links, in runs whose ranks share one host and need none."""
-    if "link_mbit" not in experiment:
-        return
-    for (graph, ranks), shared in product(points_of(experiment), experiment.get("ranks_per_host", [None])):
-        if hosts_of(ranks, shared) == 1:
-            yield (
-                f"{place}.link_mbit: found {experiment['link_mbit']}, but a run of {graph} with {ranks} rank(s) takes "
-                "one host, which has no link to another; spread it by `ranks_per_host`, or leave `link_mbit` out"
-            )
-
-
-def _condition_mismatches(config: Options, place: str, experiment: Options) -> Iterator[str]:
-    """Conditions that are not there, or that a run of the experiment cannot be under, or its profile cannot show."""
-    fewest = min((ranks for _, ranks in points_of(experiment)), default=1)
-    profile = config["profile"] if experiment["profile"] else None
-    for name in filter(None, experiment.get("conditions", [])):
-        if name not in config["conditions"]:
-            yield f"{place}.conditions: {no_such(name, config['conditions'])}"
-            continue
-        for problem in condition_contradictions(
-            config["conditions"][name], fewest, config["training"]["device"], profile
-        ):
-            yield f"{place}.conditions: {name}: {problem}"
-
-
-def _size_mismatches(place: str, experiment: Options, num_nodes: Mapping[str, int | None]) -> Iterator[str]:
-    """`num_nodes` by graph, None where it is not known yet."""
-    for graph, ranks in points_of(experiment):
-        if experiment.get("parts", ranks) != ranks:
-            yield (
-                f"{place}.parts: found {experiment['parts']} parts for {ranks} ranks; every rank trains one part: "
-                "leave `parts` out"
-            )
-        for shared in experiment.get("ranks_per_host", []):
-            if ranks > shared and ranks % shared:
-                yield (
-                    f"{place}.ranks_per_host: found {shared} for {ranks} ranks, which leaves one host with fewer ranks "
-                    "than the others; use a divisor of the ranks"
-                )
-        nodes = num_nodes.get(graph)
-        if nodes is not None and ranks > nodes:
-            yield f"{place}.ranks: found {ranks} parts, but graphs.{graph} has only {nodes} nodes; use fewer ranks"
-
-
-def points_of(experiment: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """The (graph, ranks) pairs of an experiment."""
-    points = [(point["graph"], point["ranks"]) for point in experiment.get("points", [])]
-    return points + list(product(experiment.get("graphs", []), experiment.get("ranks", [])))
-
-
-def hosts_of(ranks: int, ranks_per_host: int | None) -> int:
-    """How many hosts a run takes; None: as many ranks share a host as there are."""
-    return 1 if ranks_per_host is None else -(-ranks // ranks_per_host)
 
 
 def trace_files(source: Mapping[str, Any]) -> list[str]:

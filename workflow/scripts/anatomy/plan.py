@@ -10,7 +10,8 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from anatomy.configuration import ROOT_PARTITIONER, hosts_of, points_of
+from anatomy.configuration import ROOT_PARTITIONER
+from anatomy.experiments import hosts_of, points_of
 from anatomy.training.conditions import limits_cpu
 
 Options = dict[str, Any]
