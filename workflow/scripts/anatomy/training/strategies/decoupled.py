@@ -19,10 +19,13 @@ GNNs in Wang, Tang, Sun and Wolf, "Decoupled Greedy Learning of Graph Neural Net
 
 Other differences from the authors' code: there a module's weights learn along with U, here they are fixed meanwhile;
 there a hidden module with a classifier leaves the cross-entropy out once something is expected of it, here no module
-does; and distances are over all nodes here. The last module's output are the model's scores, and its loss is the one
-reported; the classifiers of the others are no part of the model. With one module in all, every rank trains it on its
-part, which is full-graph training. Weights are gathered before an evaluation and counted there; the reported loss is
-counted as weights.
+does; and distances are over all nodes here. So `feedback` is another weight than theirs (eta; 1 where nothing is said,
+100 and 1000 in their runs for classification): beside the cross-entropy, 1 keeps outputs where they were, since what is
+expected is what was put out before, a little changed. The default is the study's own, see `docs/strategies.md`: modules
+need more epochs than the model as a whole, and with a weight of 1 more still. The last module's output are the model's
+scores, and its loss is the one reported; the classifiers of the others are no part of the model. With one module in
+all, every rank trains it on its part, which is full-graph training. Weights are gathered before an evaluation and
+counted there; the reported loss is counted as weights.
 """
 
 from collections.abc import Mapping
@@ -57,7 +60,7 @@ OPTIONS: dict[str, Any] = {
         "feedback": {
             "type": "number",
             "minimum": 0,
-            "default": 1.0,
+            "default": 0.1,
             "description": "Weight of what the module after expects in a module's loss; 0: greedy.",
         },
         "backward_steps": {
