@@ -35,7 +35,7 @@ ranks are CPU processes that share two cores, and Gloo passes messages over the 
 is little of the waiting for links that most of the methods save, and what hides a message takes the time of a core
 from the message itself; on small graphs the fixed costs of a message count for more. Platforms have panels of their
 own. Runs that failed, and runs without a baseline, keep their row and say so; traces recorded elsewhere have no epochs
-and are left out. A star marks configurations with more ranks than cores.
+and are left out. A star marks configurations with more ranks than cores, whose times decide nothing.
 """
 
 DRAWN = (*ROW, "mark", "value", "low", "high", "n", "claim", "failure")

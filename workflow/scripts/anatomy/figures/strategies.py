@@ -51,7 +51,7 @@ points; right of the line is worse), once after as many epochs of both (squares)
 of both (hollow triangles). Marks are means over seeds, whiskers reach from the lowest to the highest seed. Profiling
 makes steps longer, so the times of communication are no parts of the epoch times. A mark is missing where there is no
 such number: communication of runs that were not profiled, losses where no run of the baseline completed. Runs that
-failed keep their row and say why. A star marks configurations with more ranks than cores.
+failed keep their row and say why. A star marks configurations with more ranks than cores, whose times decide nothing.
 """
 
 DRAWN = (*ROW, "is_baseline", "mark", "y", "value", "low", "high", "n", "failure")

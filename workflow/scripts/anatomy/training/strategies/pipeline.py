@@ -2,13 +2,13 @@
 
 Chen, Chen and Qian, "GNNPipe: Scaling Deep GNN Training with Pipelined Model Parallelism", arXiv 2308.10087. A rank is
 a stage, or in the paper's hybrid of pipeline and graph parallelism, with fewer `stages` than ranks, one of several that
-share a stage as parts of the graph. Chunks travel from stage to stage, so that a
-stage works on one while the next works on that before. A layer of a chunk aggregates what its neighbours' chunks have
-put out in this epoch, where they have come before; for the others it uses history, which is constant: no gradient goes
-there. Three measures keep this near to exact training. The order of the chunks is drawn anew in each epoch; history is
-kept for `refresh_every` epochs; and gradients that cross chunks count twice (`chunks.CROSSING_WEIGHT`). Backwards, the
-chunks go in reverse. Weight gradients add up over all chunks, and one update ends the epoch. What is sent is one row
-per node, stage and direction, whatever the edge cut, and no weight gradient.
+share a stage as parts of the graph. Chunks travel from stage to stage, so that a stage works on one while the next
+works on that before. A layer of a chunk aggregates what its neighbours' chunks have put out in this epoch, where they
+have come before; for the others it uses history, which is constant: no gradient goes there. Three measures keep this
+near to exact training. The order of the chunks is drawn anew in each epoch; history is kept for `refresh_every` epochs;
+and gradients that cross chunks count twice (`chunks.CROSSING_WEIGHT`). Backwards, the chunks go in reverse. Weight
+gradients add up over all chunks, and one update ends the epoch. What is sent is one row per node, stage and direction,
+whatever the edge cut, and no weight gradient.
 
 In the hybrid, R ranks make S stages of R / S ranks that follow each other. As in the authors' code, every part of the
 graph is cut into chunks, and chunk k is the k-th piece of all parts, which the ranks of a stage run together. Before a
@@ -16,9 +16,10 @@ layer, they exchange the chunk's rows that others of them need, now or for later
 gradients: as many as full-graph training on R / S parts exchanges for that layer. Such a row is as new as one of the
 rank's own, and neighbours within a chunk never are history, whoever has them. Gradients of a stage's weights are summed
 over its ranks. A partition of the run has R parts, so the k-th part of a stage is the union of S of them that follow
-each other, from k S on; METIS and `hierarchical` number near parts so. With one stage of one chunk this is full-graph
-training on the run's parts. A rank talks to those of its stage and to the one at its place in the stages before and
-after alone, and each pair makes its messages in one order, so no rank waits for itself.
+each other, from k S on. With one stage of one chunk this is full-graph training on the run's parts. A rank talks to
+those of its stage and to the one at its place in the stages before and after alone. All ranks of a stage take the
+chunks in one order, so that a rank waits for what others do at an earlier chunk or layer or at the same one, and there
+is no circle of ranks that wait for each other.
 
 Chosen here: history is what the epochs 0, `refresh_every`, 2 `refresh_every`, … have put out, and zeros before;
 chunks are pieces of the partition's parts, by nearness in the graph (`chunks.cut_into_chunks`). All chunks go forward
