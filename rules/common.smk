@@ -23,6 +23,7 @@ from anatomy.site import read_site
 from anatomy.tables import TABLES
 from anatomy.training.conditions import limits_cpu
 from anatomy.training.cpu_share import can_limit
+from anatomy.training.options import gradient_policy
 
 AT_WORK = workflow.is_main_process and not workflow.output_settings.dryrun
 
@@ -86,8 +87,10 @@ def modules_of_partition(wildcards):
 
 def modules_of_run(wildcards):
     specification = PLAN.specification(wildcards.run)
+    policy, _ = gradient_policy(specification["strategy"])
     plugins = [
         f"training/strategies/{specification['strategy']['method']}.py",
+        f"training/gradients/{policy}.py",
         f"training/layers/{specification['model']['layer']}.py",
         f"training/operators/{specification['training']['operators']}_backend.py",
     ]

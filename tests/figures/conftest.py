@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from made_comparisons import convergence, memory, partitions, slowdown, strategies, throughput
+from made_comparisons import convergence, memory, partitions, policies, slowdown, strategies, throughput
 from made_personal import gradient_only, rank_accuracy
 from made_tables import bandwidth, cache, imbalance, phases, scaling, timeline, volume
 
@@ -26,6 +26,7 @@ MAKERS = {
     "partitions": partitions,
     "strategies": strategies,
     "gains": strategies,
+    "policies": policies,
     "memory": memory,
     "rank_accuracy": rank_accuracy,
     "gradient_only": gradient_only,

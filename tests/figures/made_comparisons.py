@@ -75,6 +75,13 @@ def slowdown(**options: Any) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def policies(**options: Any) -> pd.DataFrame:
+    """As `strategies`: what stands here as another strategy is another policy of the same one."""
+    table = strategies(**options)
+    share = 0.5 * table["exposed_s_per_step"].astype("float64") if "exposed_s_per_step" in table else None
+    return table.assign(sync_share=share)
+
+
 def completed(run: dict[str, Any]) -> bool:
     return run["status"] == "completed"
 

@@ -34,6 +34,7 @@ WHISKERED = {
     "partitions": set(),
     "strategies": {"epoch time", "exposed", "hidden", "sent", "memory", "accuracy", "lost by epochs", "lost by time"},
     "gains": {"measured"},
+    "policies": {"synchronisation", "epoch time", "accuracy"},
     "memory": {"total"},
     "rank_accuracy": {"accuracy"},
     "gradient_only": {"lost"},

@@ -181,6 +181,22 @@ class Planted:
             ("bns", "pipegcn"), exposed_ratio=ratios, exposed_share={"bns": 0.1, "pipegcn": 0.1}
         )
 
+    def _buckets_hide_synchronisation(self, sign: int) -> list[dict]:
+        # Where the claim is false, one size is the exception; a policy that it is not about would be another way.
+        policies = {
+            "large": ("buckets", 0.6),
+            "small": ("buckets", 0.7 if sign > 0 else 1.5),
+            "merged": ("merged", 0.5),
+        }
+        rows = []
+        for seed in self.seeds:
+            own = leading(seed) | {"policy": "dense", "sync_ratio": 1.0}
+            rows.append(own | {"baseline_run": own["run"]})
+            for strategy, (policy, ratio) in policies.items():
+                row = leading(seed, strategy=strategy) | {"policy": policy, "baseline_run": own["run"]}
+                rows.append(row | {"sync_ratio": self._near(ratio), "epoch_ratio": 1.0, "sync_share": 0.1})
+        return rows
+
     def _staleness_costs_no_accuracy(self, sign: int) -> list[dict]:
         lost = {"pipeline": -0.002, "pipegcn": 0.004 if sign > 0 else 0.03}
         in_time = {"pipeline": 0.2, "pipegcn": -0.3 * sign}

@@ -77,7 +77,7 @@ def write_what_is_held(strategy: FullGraphStrategy, out: Path, stage: Path | Non
         strategy.evaluate()
     context, evaluator, num_own = strategy.context, strategy._evaluator, strategy.part.num_own
     sample = getattr(strategy, "sample", strategy.part)
-    moments = [context.optimizer._mean, context.optimizer._square]
+    moments = [context.optimizer.mean, context.optimizer.square]
     rows = [kept for kept in saved if kept.dim() > 1 and kept.shape[0] >= num_own and kept[:1].numel() > 1]
     # Where ranks exchange otherwise than by a boundary, there is one for evaluation alone.
     boundary = None if context.specification.strategy["method"] in OTHERS else strategy.boundary

@@ -7,7 +7,7 @@ import pytest
 from training_cases import changed, job_for, specification, write_partition
 
 from anatomy.errors import StudyError
-from anatomy.training.options import LAYERS, MODEL_OPTIONS, STRATEGIES
+from anatomy.training.options import LAYERS, MODEL_OPTIONS, STRATEGIES, gradient_policy
 from anatomy.training.run import open_inputs
 from anatomy.training.specification import read_specification
 
@@ -23,6 +23,16 @@ def test_defaults_are_filled_in(tmp_path):
     assert found.training.learning_rate == 0.01
     assert found.model.dropout == 0.0
     assert found.training.threads_per_rank == 1
+
+
+@pytest.mark.parametrize("gradients", [None, {"policy": "sparse", "density": 0.5}])
+def test_a_policy_of_gradients_has_its_defaults(tmp_path, gradients):
+    strategy = {"gradients": gradients} if gradients else {}
+    name, options = gradient_policy(read(tmp_path, specification(strategy=strategy)).strategy)
+    if gradients is None:
+        assert (name, options) == ("dense", {})
+    else:
+        assert (name, options["density"], options["warmup_steps"]) == ("sparse", 0.5, 0)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +66,38 @@ def test_the_packages_that_decide_what_is_measured_are_known(tmp_path, method, o
         ("fullgraph", "model.initial_residual", 1.5, ["model.initial_residual", "1.5"]),
         ("fullgraph", "model.identity_mapping", 1, ["model.identity_mapping", "found 1", "sage", "leave it out"]),
         ("broadcast", "model.layer", "gat", ["model.layer: found 'gat'", "'broadcast' cannot", "gcn, sage, gcnii"]),
+        ("fullgraph", "strategy.gradients", 3, ["strategy.gradients", "found 3", "expected object"]),
+        ("fullgraph", "strategy.gradients", {}, ["strategy.gradients", "'policy'", "missing"]),
+        (
+            "fullgraph",
+            "strategy.gradients",
+            {"policy": "bukets"},
+            ["strategy.gradients.policy", "did you mean 'buckets'"],
+        ),
+        (
+            "fullgraph",
+            "strategy.gradients",
+            {"policy": "dense", "size": 1},
+            ["strategy.gradients", "unknown key 'size'"],
+        ),
+        (
+            "fullgraph",
+            "strategy.gradients",
+            {"policy": "buckets", "bucket_mb": 0},
+            ["strategy.gradients.bucket_mb", "found 0", "more than 0", "raise it"],
+        ),
+        (
+            "fullgraph",
+            "strategy.gradients",
+            {"policy": "elastic"},
+            ["strategy.gradients.policy: found 'elastic'", "'fullgraph'", "same weights", "buckets, dense, merged"],
+        ),
+        (
+            "pipeline",
+            "strategy.gradients",
+            {"policy": "dense"},
+            ["'pipeline'", "takes no policy", "leave `gradients` out"],
+        ),
         ("fullgraph", "ranks", 2, ["ranks", "2 ranks", "1 parts"]),
         ("fullgraph", "training.communication", "nccl", ["training.communication", "cuda"]),
         ("minibatch", "strategy.batch_size", 0, ["strategy.batch_size", "0"]),

@@ -32,6 +32,7 @@ from anatomy.training.options import (
     PROFILE_OPTIONS,
     STRATEGIES,
     TRAINING_OPTIONS,
+    strategy_options,
 )
 
 OUTLINE = Path(__file__).parents[3] / "config" / "schemas" / "study.json"
@@ -81,7 +82,7 @@ def _parts(config: Options, problems: list[str]) -> Iterator[tuple[str, Options,
             elif options[key] not in schemas:
                 problems.append(f"{place}.{key}: {no_such(options[key], schemas)}")
             else:
-                schema = schemas[options[key]]
+                schema = strategy_options(options) if section == "strategies" else schemas[options[key]]
                 yield place, options, {**schema, "properties": {key: {}, **schema["properties"]}}
     for name, options in config["models"].items():
         yield f"models.{name}", options, MODEL_OPTIONS

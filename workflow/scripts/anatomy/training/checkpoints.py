@@ -2,10 +2,10 @@
 
 With `training.checkpoint_every` at 0, the default, there are none: a run that is interrupted is repeated from its
 start, and its times are those of one uninterrupted run. With more than 0, every rank keeps the model, the optimiser,
-torch's random generators, what its strategy carries on and what was measured; the next attempt goes on from there, and
-ends with the same weights and losses to the bit, on the same kind of machine. Then `metrics.json` says at which epochs
-(`resumed_at`), `epochs.parquet` which epochs were trained in one piece (`piece`), and no table gives times of such a
-run. To have its times, run it again: a complete run leaves no checkpoint behind.
+torch's random generators, what its strategy and its policy of gradients carry on and what was measured; the next
+attempt goes on from there, and ends with the same weights and losses to the bit, on the same kind of machine. Then
+`metrics.json` says at which epochs (`resumed_at`), `epochs.parquet` which epochs were trained in one piece (`piece`),
+and no table gives times of such a run. To have its times, run it again: a complete run leaves no checkpoint behind.
 
 A checkpoint is written between epochs and has reached the disk before the next one starts, so that no epoch that is
 timed pays for it. On SIGTERM (a time limit, a preemption, `scancel`) all ranks write one after the epoch that they are
@@ -165,6 +165,7 @@ class Checkpoints:
             "buffers": {name: buffer.cpu() for name, buffer in context.model.named_buffers()},
             "random": random,
             "strategy": self._strategy.state(),
+            "gradients": context.gradients.state(),
             "record": record.state(),
         }
         buffer = io.BytesIO()
@@ -191,6 +192,7 @@ class Checkpoints:
         for name, buffer in context.model.named_buffers():
             buffer.copy_(state["buffers"][name])
         self._strategy.restore(state["strategy"])
+        context.gradients.restore(state["gradients"])
         record.restore(state["record"])
         torch.set_rng_state(state["random"]["cpu"])
         if context.device.type == "cuda":

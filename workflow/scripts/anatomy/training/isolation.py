@@ -4,14 +4,14 @@ The nodes of the parts that are held have all their in-edges. A source of these 
 features and no in-edge of its own. Whatever is held is read from the stored graph, which every rank maps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from anatomy.graphs.store import Graph
-from anatomy.training.gradients import GradientSynchroniser
+from anatomy.training.gradients import GradientSynchroniser, Piece
 from anatomy.training.operators.block import Block
 from anatomy.training.parts import in_neighbours
 
@@ -70,6 +70,6 @@ class WeightedGradients(GradientSynchroniser):
 
     weight = 1.0
 
-    def backward(self, loss_sum: torch.Tensor | None, num_seed_nodes: int) -> None:
-        super().backward(loss_sum, num_seed_nodes)
+    def backward(self, pieces: Iterable[Piece]) -> None:
+        super().backward(pieces)
         self.parameters.gradients.mul_(self.weight)

@@ -24,6 +24,8 @@ class NeighbourMixing(GradientSynchroniser):
     all ranks in one step; mixed gradients are scaled so that with uniform weights they are those of the mean loss.
     """
 
+    sums_losses = False
+
     def __init__(
         self, parameters: FlatParameters, communicator: Communicator, weights: np.ndarray, num_seed_nodes: int
     ) -> None:

@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from anatomy.options import Fragment
+from anatomy.options import Fragment, closed
 from anatomy.plugins import Plugins
 
 Options = Mapping[str, Any]
 
 STRATEGIES = Plugins("strategy", "anatomy.training.strategies", Path(__file__).parent / "strategies")
 """Every way of training, by its `method`: one file each, whose constant `OPTIONS` is its fragment."""
+
+GRADIENT_POLICIES = Plugins("gradient policy", "anatomy.training.gradients", Path(__file__).parent / "gradients")
+"""Every way of synchronising weight gradients: one file each, whose constant `OPTIONS` is its fragment."""
 
 LAYERS = Plugins("layer", "anatomy.training.layers", Path(__file__).parent / "layers")
 """Every kind of graph convolution: one file each, with a class `Layer`."""
@@ -71,6 +74,12 @@ MODEL_OPTIONS: Fragment = {
     },
     "required": ["layer"],
 }
+
+_NEEDS = {
+    "own_losses": "has ranks that compute each other's losses, so that all need the same weights",
+    "micro_batches": "has steps that cannot be cut short",
+}
+"""What a strategy lacks that does not offer what a policy of gradients needs."""
 
 OPTIONS_OF_ONE_LAYER = {"initial_residual": "gcnii", "identity_mapping": "gcnii"}
 """Options of the model that another layer than the one named has no use for."""
@@ -161,6 +170,27 @@ PROFILE_OPTIONS: Fragment = {
 }
 
 
+def strategy_options(strategy: Options) -> Fragment:
+    """The options of a strategy, given with its `method`, and those of the policy of gradients that it names."""
+    given = strategy.get("gradients")
+    name = given.get("policy") if isinstance(given, Mapping) else None
+    gradients: Options = {"type": "object", "description": "How weight gradients are synchronised; `dense` by default."}
+    policy: Options = {"enum": list(GRADIENT_POLICIES), "description": "The policy."}
+    own = GRADIENT_POLICIES[name].constants["OPTIONS"] if isinstance(name, str) and name in GRADIENT_POLICIES else None
+    if own is None:
+        gradients |= {"properties": {"policy": policy}, "required": ["policy"]}
+    else:
+        gradients |= closed({"properties": {"policy": policy, **own["properties"]}, "required": own["required"]})
+    fragment = STRATEGIES[strategy["method"]].constants["OPTIONS"]
+    return {**fragment, "properties": {**fragment["properties"], "gradients": gradients}}
+
+
+def gradient_policy(strategy: Options) -> tuple[str, Options]:
+    """Name and options of the policy of gradients of a strategy's complete options."""
+    options = dict(strategy.get("gradients", {"policy": "dense"}))
+    return options.pop("policy"), options
+
+
 def contradictions(strategy: Options, model: Options, training: Options) -> Iterator[str]:
     """What complete options say against each other, each as `section.key: what was found, what to do`."""
     able = STRATEGIES[strategy["method"]].constants.get("LAYERS", LAYERS)
@@ -169,6 +199,7 @@ def contradictions(strategy: Options, model: Options, training: Options) -> Iter
             f"model.layer: found {model['layer']!r}, which strategy {strategy['method']!r} cannot train; use one of: "
             f"{', '.join(able)}"
         )
+    yield from _gradient_contradictions(strategy)
     fanouts = strategy.get("fanouts")
     if fanouts is not None and len(fanouts) != model["num_layers"]:
         yield (
@@ -195,6 +226,26 @@ def contradictions(strategy: Options, model: Options, training: Options) -> Iter
             f"training.communication: found {training['communication']!r}, which strategy {strategy['method']!r} "
             f"cannot use; use one of: {', '.join(transports)}"
         )
+
+
+def _gradient_contradictions(strategy: Options) -> Iterator[str]:
+    """That a strategy does not go with the policy of gradients that it was given."""
+    if "gradients" not in strategy:
+        return
+    name, _ = gradient_policy(strategy)
+    offered = STRATEGIES[strategy["method"]].constants.get("GRADIENTS", ())
+    place = f"strategy.gradients.policy: found {name!r}, but strategy {strategy['method']!r}"
+    if offered is None:
+        yield f"{place} takes no policy of gradients; leave `gradients` out"
+        return
+    able = [policy for policy in GRADIENT_POLICIES if set(_needs_of(policy)) <= set(offered)]
+    if name not in able:
+        missing = " and ".join(_NEEDS[need] for need in _needs_of(name) if need not in offered)
+        yield f"{place} {missing}; use one of: {', '.join(able)}"
+
+
+def _needs_of(policy: str) -> tuple[str, ...]:
+    return GRADIENT_POLICIES[policy].constants.get("NEEDS", ())
 
 
 def rank_contradictions(strategy: Options, model: Options, num_ranks: int) -> Iterator[str]:

@@ -100,7 +100,8 @@ def profile_steps(strategy: Strategy, out: Path, stage: Path | None) -> None:
             epoch += 1
     except _WindowComplete:
         pass
-    strategy.evaluate()
+    with context.gradients.model_to_evaluate(keep=True):
+        strategy.evaluate()
     window.close()
     if communicator.rank == 0:
         logging.info("profiled %d steps, %.3f s each", len(window.wall_s), sum(window.wall_s) / len(window.wall_s))

@@ -22,11 +22,11 @@ from anatomy.partitions.store import Partition, open_partition
 from anatomy.training.communication import Communicator
 from anatomy.training.cpu_share import NoControlGroup, limited
 from anatomy.training.disturb import Disturbance
-from anatomy.training.gradients import EXTRA_VALUES, GradientSynchroniser
+from anatomy.training.gradients import EXTRA_VALUES
 from anatomy.training.model import Model
 from anatomy.training.operators import load_operators
-from anatomy.training.optimizer import Adam, FlatParameters
-from anatomy.training.options import STRATEGIES
+from anatomy.training.optimizer import FlatParameters
+from anatomy.training.options import GRADIENT_POLICIES, STRATEGIES, gradient_policy
 from anatomy.training.profiled import profile_steps
 from anatomy.training.results import MANIFESTS
 from anatomy.training.sampling import generator_for
@@ -158,6 +158,8 @@ def _context(inputs: Inputs, communicator: Communicator, device: torch.device) -
     training = specification.training
     model = Model(specification.model, graph.num_features, graph.num_classes, specification.seed).to(device)
     parameters = FlatParameters(model, EXTRA_VALUES)
+    name, options = gradient_policy(specification.strategy)
+    gradients = GRADIENT_POLICIES[name].load().Policy(parameters, communicator, options)
     torch.manual_seed(generator_for(specification.seed, communicator.rank).initial_seed())
     disturbance = Disturbance(specification.condition, specification.seed, communicator.rank)
     if disturbance.ever_slow:
@@ -170,7 +172,7 @@ def _context(inputs: Inputs, communicator: Communicator, device: torch.device) -
         operators=load_operators(training.operators),
         device=device,
         model=model,
-        optimizer=Adam(parameters, training.learning_rate, training.weight_decay),
-        gradients=GradientSynchroniser(parameters, communicator),
+        optimizer=gradients.make_optimizer(parameters, training.learning_rate, training.weight_decay),
+        gradients=gradients,
         disturbance=disturbance,
     )

@@ -15,6 +15,7 @@ from anatomy.training.options import (
     TRAINING_OPTIONS,
     contradictions,
     rank_contradictions,
+    strategy_options,
 )
 
 _TEXT: Fragment = {"type": "string", "minLength": 1}
@@ -105,7 +106,7 @@ def read_specification(path: Path) -> RunSpecification:
     method = strategy.get("method") if isinstance(strategy, dict) else None
     if method not in STRATEGIES:
         raise StudyError(f"{path}: strategy.method: found {method!r}, expected one of: {', '.join(STRATEGIES)}")
-    content = complete_options(content, _schema(method), str(path))
+    content = complete_options(content, _schema(strategy), str(path))
     if content["ranks"] != content["num_parts"]:
         raise StudyError(
             f"{path}: ranks: found {content['ranks']} ranks for {content['num_parts']} parts; every rank trains one "
@@ -147,9 +148,9 @@ def _needs(method: str) -> tuple[str, ...]:
     return STRATEGIES[method].constants.get("PACKAGES", ())
 
 
-def _schema(method: str) -> Fragment:
+def _schema(strategy: dict[str, Any]) -> Fragment:
     sections = {
-        "strategy": _named(STRATEGIES[method].constants["OPTIONS"], "name", "method"),
+        "strategy": _named(strategy_options(strategy), "name", "method"),
         "model": _named(MODEL_OPTIONS, "name"),
         "training": TRAINING_OPTIONS,
         "profile": PROFILE_OPTIONS,

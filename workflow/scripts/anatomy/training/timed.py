@@ -74,6 +74,7 @@ def time_epochs(strategy: Strategy, out: Path, stage: Path | None) -> None:
             _report(measured.epochs[-1], num_epochs)
             if epoch < num_epochs - 1:
                 checkpoints.after_epoch(epoch + 1, measured)
+        communicator.settle()
         measured.kept_bytes = kept_bytes(strategy)
         gathered = communicator.gather(vars(measured))
         if gathered is not None:
@@ -134,7 +135,10 @@ def _evaluate(strategy: Strategy, epoch: int) -> Row:
     is_last = epoch == specification.strategy["epochs"] - 1
     start = time.perf_counter()
     due = is_last or (every > 0 and (epoch + 1) % every == 0)
-    accuracies = strategy.evaluate() if due else {}
+    accuracies: dict[str, float | None] = {}
+    if due:
+        with strategy.context.gradients.model_to_evaluate(keep=is_last):
+            accuracies = strategy.evaluate()
     eval_s = time.perf_counter() - start if due else None
     names = [f"{whose}{split}" for whose in ("", "own_") for split in ("train", "val", "test")]
     return {"eval_s": eval_s, **{f"{name}_accuracy": accuracies.get(name) for name in names}}

@@ -1,7 +1,7 @@
 """What every strategy offers, and what it is given."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -11,11 +11,9 @@ import torch
 
 from anatomy.graphs.store import Graph
 from anatomy.partitions.store import Partition
-from anatomy.phases import Phase
-from anatomy.training.annotations import phase
 from anatomy.training.communication import Communicator
 from anatomy.training.disturb import Disturbance
-from anatomy.training.gradients import GradientSynchroniser
+from anatomy.training.gradients import GradientSynchroniser, Piece
 from anatomy.training.model import Model
 from anatomy.training.operators.base import Operators
 from anatomy.training.optimizer import Adam
@@ -45,12 +43,16 @@ class Context:
             yield
 
     def update(self, loss_sum: torch.Tensor | None, num_seed_nodes: int) -> tuple[float, int]:
-        """Backward, synchronise, optimise; returns the summed loss and number of seed nodes over all ranks."""
-        self.gradients.backward(loss_sum, num_seed_nodes)
-        summed = self.gradients.synchronise()
-        with phase(Phase.OPTIMIZE):
-            self.optimizer.step()
-        return summed
+        """Backward, synchronise, optimise; returns a summed loss and a number of seed nodes, both for `mean_loss`."""
+        return self.update_in_pieces([(loss_sum, num_seed_nodes)])
+
+    def update_in_pieces(self, pieces: Iterable[Piece]) -> tuple[float, int]:
+        """As `update`, of a step in `gradients.micro_batches` pieces; each is computed as it is taken, or never."""
+        return self.gradients.update(self.optimizer, pieces)
+
+    def mean_loss(self, loss_sum: float, count: int) -> float:
+        """Mean loss over an epoch's seed nodes of all ranks, from sums of what `update` returned; all ranks call it."""
+        return self.gradients.mean_loss(loss_sum, count)
 
 
 @dataclass

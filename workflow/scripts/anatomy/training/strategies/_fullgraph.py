@@ -11,9 +11,8 @@ from anatomy.graphs.splits import TRAIN
 from anatomy.phases import Phase
 from anatomy.training.annotations import phase
 from anatomy.training.boundary import Boundary
-from anatomy.training.communication import Kind, ring_bytes
+from anatomy.training.communication import Kind
 from anatomy.training.evaluation import Evaluator
-from anatomy.training.gradients import EXTRA_VALUES
 from anatomy.training.layers._base import Passed
 from anatomy.training.legs import Leg, by_hosts, straight
 from anatomy.training.parts import LocalPart, local_part
@@ -83,11 +82,7 @@ class FullGraphStrategy(Base):
             with phase(Phase.LOSS):
                 loss = functional.cross_entropy(rows[self._training_rows], self._labels, reduction="sum")
             summed = context.update(loss, num_seed_nodes)
-        return EpochResult(1, num_seed_nodes, self.mean_loss(*summed))
-
-    def mean_loss(self, loss_sum: float, count: int) -> float:
-        """Mean loss over the seed nodes of all ranks, from what `Context.update` returned."""
-        return loss_sum / count
+        return EpochResult(1, num_seed_nodes, context.mean_loss(*summed))
 
     def evaluate(self) -> dict[str, float | None]:
         return self._evaluator.accuracies(self.features[: self.part.num_own], self.features)
@@ -109,8 +104,6 @@ class FullGraphStrategy(Base):
             len(self.context.partition.halo(owner, consumer)) for owner in range(size) for consumer in range(size)
         )
 
-    def weights_bytes(self) -> int:
-        """Bytes that all ranks together send in one all-reduce of the gradients."""
-        size = self.context.communicator.size
-        payload = 4 * (self.context.model.num_parameters + EXTRA_VALUES)
-        return sum(ring_bytes(payload, rank, size) for rank in range(size))
+    def weights_bytes(self) -> int | None:
+        """Bytes that all ranks together send in an epoch to synchronise gradients; None where epochs differ."""
+        return self.context.gradients.bytes_per_epoch(1)

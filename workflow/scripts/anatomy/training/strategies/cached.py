@@ -247,10 +247,11 @@ class Strategy(FullGraphStrategy):
             between_hosts_bytes_per_epoch=2 * (sum(counts) * sum(row_bytes) + announced),
         )
 
-    def weights_bytes(self) -> int:
+    def weights_bytes(self) -> int | None:
         size = self.context.communicator.size
         counts = sum(ring_bytes(COUNT_BYTES, rank, size) for rank in range(size)) if self._adapts else 0
-        return super().weights_bytes() + counts
+        gradients = super().weights_bytes()
+        return None if gradients is None else gradients + counts
 
     @property
     def _adapts(self) -> bool:

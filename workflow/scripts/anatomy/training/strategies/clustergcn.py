@@ -28,7 +28,6 @@ import torch
 from anatomy.training.clusters import ClusterBatches, ClusterLoss, cut_into_clusters
 from anatomy.training.communication import ring_bytes
 from anatomy.training.evaluation import Evaluator
-from anatomy.training.gradients import EXTRA_VALUES
 from anatomy.training.parts import local_part
 from anatomy.training.strategies._base import EpochResult, PredictedBytes
 from anatomy.training.strategies._base import Strategy as Base
@@ -53,6 +52,7 @@ OPTIONS: dict[str, Any] = {
 }
 PACKAGES = ("pymetis",)
 EXACT = ({"clusters": 4, "clusters_per_batch": 4},)
+GRADIENTS = ("own_losses",)
 
 
 class Strategy(Base):
@@ -79,14 +79,13 @@ class Strategy(Base):
                 loss, num_seed_nodes = self.batch_loss(batches[number]) if number < len(batches) else (None, 0)
                 step_loss, step_count = context.update(loss, num_seed_nodes)
                 loss_sum, count, train_nodes = loss_sum + step_loss, count + step_count, train_nodes + num_seed_nodes
-        return EpochResult(steps, train_nodes, loss_sum / count)
+        return EpochResult(steps, train_nodes, context.mean_loss(loss_sum, count))
 
     def evaluate(self) -> dict[str, float | None]:
         return self._evaluator.accuracies(self._own)
 
     def predict(self) -> PredictedBytes:
-        payload = 4 * (self.context.model.num_parameters + EXTRA_VALUES)
-        return PredictedBytes(0, 0, self.steps_of_all() * self.all_reduce_bytes(payload), 0)
+        return PredictedBytes(0, 0, self.context.gradients.bytes_per_epoch(self.steps_of_all()), 0)
 
     def steps_of_all(self) -> int:
         """Steps of an epoch in which every rank takes a batch per step, as long as there are any."""

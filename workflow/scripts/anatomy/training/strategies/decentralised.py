@@ -23,7 +23,6 @@ nodes; the ranks add it up after the step, which counts as no traffic, since tra
 from typing import Any
 
 import numpy as np
-import torch
 
 from anatomy.training.mixing import (
     VALUES_PER_PARAMETER,
@@ -50,6 +49,7 @@ OPTIONS: dict[str, Any] = {
     "required": ["epochs"],
 }
 EXACT = ({"topology": "complete"},)
+GRADIENTS = None
 
 
 class Strategy(FullGraphStrategy):
@@ -70,12 +70,6 @@ class Strategy(FullGraphStrategy):
     def train_epoch(self, epoch: int, record_accesses: bool = False) -> EpochResult:
         self._is_last_epoch = epoch == self.context.specification.strategy["epochs"] - 1
         return super().train_epoch(epoch, record_accesses)
-
-    def mean_loss(self, loss_sum: float, count: int) -> float:
-        communicator = self.context.communicator
-        summed = torch.tensor([loss_sum, count], dtype=torch.float64, device=communicator.device)
-        communicator.sum(summed)
-        return float(summed[0] / summed[1])
 
     def evaluate(self) -> dict[str, float | None]:
         with mean_model(self._mixing.parameters, self.context.communicator, keep=self._is_last_epoch):

@@ -74,6 +74,7 @@ OPTIONS: dict[str, Any] = {
 }
 
 EXACT = ({"modules": 1},)
+GRADIENTS = None
 
 LAYER_OWNERS = "modules"
 """The option that says how many groups of ranks own layers; null: each rank is one."""

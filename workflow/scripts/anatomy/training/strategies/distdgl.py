@@ -51,6 +51,8 @@ OPTIONS: dict[str, Any] = {
 PACKAGES = ("dgl",)
 """Packages that it needs whatever the operators."""
 
+GRADIENTS = ("own_losses",)
+
 ONE_RANK_PER_HOST = True
 """Ranks on one host cannot run this strategy."""
 
@@ -90,7 +92,7 @@ class Strategy(Minibatch):
                 step_loss, step_count = context.update(loss, num_seed_nodes)
                 loss_sum, count = loss_sum + step_loss, count + step_count
         context.communicator.count(Kind.FEATURES, self._remote_nodes * context.graph.num_features * 4)
-        return EpochResult(self._steps, shuffled.shape[0], loss_sum / count, self._remote_nodes)
+        return EpochResult(self._steps, shuffled.shape[0], context.mean_loss(loss_sum, count), self._remote_nodes)
 
     def evaluate(self) -> dict[str, float | None]:
         return self._evaluator.accuracies(self._servers.features.local_partition)

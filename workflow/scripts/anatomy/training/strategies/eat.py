@@ -25,7 +25,7 @@ which counts as evaluation. The weights of a run are rank 0's.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ import torch
 from anatomy.phases import Phase
 from anatomy.training.annotations import phase
 from anatomy.training.communication import Communicator
-from anatomy.training.gradients import GradientSynchroniser
+from anatomy.training.gradients import GradientSynchroniser, Piece
 from anatomy.training.optimizer import Adam, FlatParameters
 from anatomy.training.parts import whole_graph
 from anatomy.training.strategies._base import EpochResult, PredictedBytes
@@ -74,6 +74,7 @@ OPTIONS: dict[str, Any] = {
 }
 BASE = "minibatch"
 EXACT = ({"sampler": "all", "shared": 1},)
+GRADIENTS = None
 DRAWN = 3
 """The balanced sampler draws one training node of so many."""
 
@@ -99,19 +100,6 @@ class Strategy(Minibatch):
             return super().batches(epoch, generator)
         drawn = torch.multinomial(self._probabilities, num_drawn(len(self._seed_nodes)), generator=generator)
         return self.own_batches(self._seed_nodes[drawn], generator)
-
-    def update(self, loss_sum: torch.Tensor | None, num_seed_nodes: int) -> tuple[float, int]:
-        if self._shared is not None and num_seed_nodes == 0:
-            return 0.0, 0
-        return super().update(loss_sum, num_seed_nodes)
-
-    def mean_loss(self, loss_sum: float, count: int) -> float:
-        if self._shared is None:
-            return super().mean_loss(loss_sum, count)
-        communicator = self.context.communicator
-        summed = torch.tensor([loss_sum, count], dtype=torch.float64, device=communicator.device)
-        communicator.sum(summed)
-        return float(summed[0] / summed[1])
 
     def evaluate(self) -> dict[str, float | None]:
         if self._shared is None:
@@ -163,17 +151,22 @@ class Strategy(Minibatch):
 class PersonalGradients(GradientSynchroniser):
     """Gradients of a rank's own mean loss plus `pull` times its weights' squared distance from `shared`, flat alike."""
 
+    sums_losses = False
+
     def __init__(
         self, parameters: FlatParameters, communicator: Communicator, shared: torch.Tensor, pull: float
     ) -> None:
         super().__init__(parameters, communicator)
         self._shared, self._pull = shared, pull
 
-    def synchronise(self) -> tuple[float, int]:
-        """Send nothing; returns the summed loss, without the pull, and the number of seed nodes of this rank."""
+    def update(self, optimizer: Adam, pieces: Iterable[Piece]) -> tuple[float, int]:
+        """Send nothing, and update nothing without seed nodes; the summed loss is without the pull."""
+        self.backward(pieces)
         loss_sum, count = self.loss_and_count()
-        distance = self.parameters.values - self._shared
-        self.parameters.gradients.div_(count).add_(distance, alpha=2 * self._pull)
+        if count:
+            distance = self.parameters.values - self._shared
+            self.parameters.gradients.div_(count).add_(distance, alpha=2 * self._pull)
+            self.optimise(optimizer)
         return loss_sum, count
 
 

@@ -90,6 +90,7 @@ OPTIONS: dict[str, Any] = {
 PACKAGES = ("pymetis",)
 ASYNCHRONOUS = True
 EXACT = ({"clusters": 4, "clusters_per_batch": 4, "pool": "static", "partners": "all", "every": 1},)
+GRADIENTS = None
 
 
 class Strategy(ClusterStrategy):

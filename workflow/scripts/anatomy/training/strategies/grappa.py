@@ -73,6 +73,7 @@ OPTIONS: dict[str, Any] = {
     "required": ["epochs"],
 }
 EXACT = ({"neighbours": -1},)
+GRADIENTS = None
 PAPER: dict[str, Any] = {
     "gain": 4,
     "of": "training speed, on average",

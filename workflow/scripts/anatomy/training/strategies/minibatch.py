@@ -5,6 +5,7 @@ In a step in which a rank has no seed nodes left it still answers requests and a
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,11 @@ from torch.nn import functional
 from anatomy.graphs.splits import TRAIN
 from anatomy.phases import Phase
 from anatomy.training.annotations import phase
-from anatomy.training.communication import ring_bytes
 from anatomy.training.evaluation import Evaluator
 from anatomy.training.features import FeatureStore
-from anatomy.training.gradients import EXTRA_VALUES
+from anatomy.training.gradients import Piece
 from anatomy.training.parts import local_part, mapped_tensor
-from anatomy.training.sampling import NeighbourSampler, generator_for
+from anatomy.training.sampling import MiniBatch, NeighbourSampler, generator_for
 from anatomy.training.strategies._base import EpochResult, PredictedBytes
 from anatomy.training.strategies._base import Strategy as Base
 
@@ -37,6 +37,9 @@ OPTIONS: dict[str, Any] = {
     "required": ["epochs", "fanouts", "batch_size"],
 }
 
+GRADIENTS = ("own_losses", "micro_batches")
+"""What policies of gradients may need and find here."""
+
 
 class Strategy(Base):
     """See the module."""
@@ -46,7 +49,7 @@ class Strategy(Base):
         options, graph, communicator = context.specification.strategy, context.graph, context.communicator
         self._batch_size = options["batch_size"]
         self._seed_nodes = torch.from_numpy(self._training_nodes(communicator.rank))
-        self._steps = self._num_steps()
+        self._steps, self._trained = self._num_steps(), 0
         self._labels = mapped_tensor(graph.labels)
         self._sampler = NeighbourSampler(
             context.operators, mapped_tensor(graph.indptr), mapped_tensor(graph.indices), options["fanouts"]
@@ -63,13 +66,12 @@ class Strategy(Base):
         self._store.remote_nodes = 0
         generator = generator_for(context.specification.seed, context.communicator.rank, epoch)
         batches = self.batches(epoch, generator)
-        loss_sum, count = 0.0, 0
+        loss_sum, count, self._trained = 0.0, 0, 0
         for seeds in batches:
             with context.step():
-                step_loss, step_count = self.update(self._loss(seeds, generator), seeds.shape[0])
+                step_loss, step_count = context.update_in_pieces(self._losses(seeds, generator))
                 loss_sum, count = loss_sum + step_loss, count + step_count
-        num_seed_nodes = sum(seeds.shape[0] for seeds in batches)
-        return EpochResult(self._steps, num_seed_nodes, self.mean_loss(loss_sum, count), self._store.remote_nodes)
+        return EpochResult(self._steps, self._trained, context.mean_loss(loss_sum, count), self._store.remote_nodes)
 
     def batches(self, epoch: int, generator: torch.Generator) -> list[torch.Tensor]:
         """This rank's seed nodes, int64, in every step of an epoch; all ranks have as many steps, some without any.
@@ -83,14 +85,6 @@ class Strategy(Base):
         shuffled = seed_nodes[torch.randperm(seed_nodes.shape[0], generator=generator)]
         return [shuffled[step * self._batch_size : (step + 1) * self._batch_size] for step in range(self._steps)]
 
-    def update(self, loss_sum: torch.Tensor | None, num_seed_nodes: int) -> tuple[float, int]:
-        """What ends a step, after its forward pass: see `Context.update`."""
-        return self.context.update(loss_sum, num_seed_nodes)
-
-    def mean_loss(self, loss_sum: float, count: int) -> float:
-        """Mean loss over an epoch's seed nodes of all ranks, from the sums of what `update` returned."""
-        return loss_sum / count
-
     def evaluate(self) -> dict[str, float | None]:
         return self._evaluator.accuracies(self._store.own_rows)
 
@@ -98,25 +92,34 @@ class Strategy(Base):
         return self._store.accesses()
 
     def predict(self) -> PredictedBytes:
-        size = self.context.communicator.size
-        payload = 4 * (self.context.model.num_parameters + EXTRA_VALUES)
-        return PredictedBytes(
-            sent_weights_bytes_per_epoch=self._num_steps()
-            * sum(ring_bytes(payload, rank, size) for rank in range(size))
-        )
+        return PredictedBytes(sent_weights_bytes_per_epoch=self.context.gradients.bytes_per_epoch(self._num_steps()))
 
-    def _loss(self, seeds: torch.Tensor, generator: torch.Generator) -> torch.Tensor | None:
-        """Summed loss of a batch, None without seed nodes; takes part in the feature exchange in either case."""
+    def _losses(self, seeds: torch.Tensor, generator: torch.Generator) -> Iterator[Piece]:
+        """A step's losses in `micro_batches` pieces, one without seed nodes; all features come in one exchange before.
+
+        All ranks take part in the exchange, with seed nodes or without; between the pieces none waits for another.
+        """
+        batches, places = [], []
+        if seeds.shape[0]:
+            with phase(Phase.SAMPLE):
+                pieces = seeds.chunk(self.context.gradients.micro_batches)
+                batches = [self._sampler.sample(piece, generator) for piece in pieces]
+                nodes, places = _distinct_inputs(batches)
+        fetched = self._store.fetch(nodes if batches else seeds)
+        if not batches:
+            yield None, 0
+        for batch, place in zip(batches, places, strict=True):
+            num_seed_nodes = batch.seed_nodes.shape[0]
+            self._trained += num_seed_nodes
+            yield self._loss(batch, fetched[place]), num_seed_nodes
+
+    def _loss(self, batch: MiniBatch, fetched: torch.Tensor) -> torch.Tensor:
+        """Summed loss of a batch whose input nodes' features are in these rows of the store."""
         context = self.context
-        if seeds.shape[0] == 0:
-            self._store.fetch(seeds)
-            return None
-        with phase(Phase.SAMPLE):
-            batch = self._sampler.sample(seeds, generator)
-        rows = self._store.gather(self._store.fetch(batch.input_nodes))
+        rows = self._store.gather(fetched)
         with phase(Phase.COPY):
             rows = rows.to(context.device, non_blocking=True)
-            labels = self._labels[seeds].to(context.device, non_blocking=True)
+            labels = self._labels[batch.seed_nodes].to(context.device, non_blocking=True)
             blocks = [block.to(context.device) for block in batch.blocks]
         scores = context.model(context.operators, blocks, rows)
         with phase(Phase.LOSS):
@@ -136,8 +139,17 @@ class Strategy(Base):
         fanouts = self.context.specification.strategy["fanouts"]
         if min(fanouts) < 0:
             return self.context.graph.num_nodes
-        return self.largest_batch() * math.prod(fanout + 1 for fanout in fanouts)
+        pieces = self.context.gradients.micro_batches
+        return pieces * math.ceil(self.largest_batch() / pieces) * math.prod(fanout + 1 for fanout in fanouts)
 
     def largest_batch(self) -> int:
         """The most seed nodes that this rank can have in a step."""
         return self.context.specification.strategy["batch_size"]
+
+
+def _distinct_inputs(batches: list[MiniBatch]) -> tuple[torch.Tensor, list[torch.Tensor | slice]]:
+    """Distinct input nodes of all batches, int64, and where each batch's are among them, int64 or all."""
+    if len(batches) == 1:
+        return batches[0].input_nodes, [slice(None)]
+    nodes, places = torch.unique(torch.cat([batch.input_nodes for batch in batches]), return_inverse=True)
+    return nodes, list(places.split([batch.input_nodes.shape[0] for batch in batches]))

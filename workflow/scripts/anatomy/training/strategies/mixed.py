@@ -107,7 +107,7 @@ class Strategy(UnequalStrategy):
 
     def predict(self) -> PredictedBytes:
         predicted, every = super().predict(), self.context.specification.strategy["rebalance_every"]
-        if every == 0:
+        if every == 0 or predicted.sent_weights_bytes_per_epoch is None:
             return predicted
         if every > 1:  # epochs differ
             return replace(predicted, sent_weights_bytes_per_epoch=None)

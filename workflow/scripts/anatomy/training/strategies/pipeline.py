@@ -80,6 +80,7 @@ PAPER: dict[str, Any] = {
 }
 
 EXACT = ({"chunks": 1}, {"chunks": 1, "stages": 1})
+GRADIENTS = None
 
 LAYER_OWNERS = "stages"
 """The option that says how many groups of ranks own layers; null: each rank is one."""
