@@ -10,8 +10,17 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from made_comparisons import convergence, memory, partitions, policies, slowdown, strategies, throughput
-from made_personal import gradient_only, rank_accuracy
+from made_comparisons import (
+    convergence,
+    gradient_only,
+    memory,
+    partitions,
+    policies,
+    rank_accuracy,
+    slowdown,
+    strategies,
+    throughput,
+)
 from made_tables import bandwidth, cache, imbalance, phases, scaling, timeline, volume
 
 MAKERS = {

@@ -6,14 +6,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from anatomy.figures import _style
+from anatomy.figures._rows import panels_of_rows
 from anatomy.figures._summary import (
     ROW,
     RUN_COLUMNS,
-    by_panel,
     completed,
     failures,
     labelled,
-    lost,
     marks,
     note,
     over_seeds,
@@ -62,14 +61,10 @@ def draw(table: pd.DataFrame) -> tuple[Figure, pd.DataFrame]:
     drawn = summarise(table)
     if drawn.empty:
         return _style.no_data(TITLE, "no run of this table was disturbed"), drawn
-    panels = by_panel(drawn)
     looks = _style.looks(dict.fromkeys(drawn.loc[drawn["mark"] != "failure", "mark"]))
-    figure, axes = _style.panel_rows(TITLE, [len(row_names(part)) for _, part in panels], (1,), row_height_in=0.3)
-    for (line,), (panel, part) in zip(axes, panels, strict=True):
-        line.set_title(panel)
-        _style.name_rows(line, row_names(part))
+    figure, axes, parts = panels_of_rows(TITLE, drawn, row_height_in=0.3)
+    for (line,), part in zip(axes, parts, strict=True):
         _style.band_rows(line, len(row_names(part)))
-        _style.say_failures(line, lost(part))
         _draw_rates(line, part, looks)
         line.set_xlim(left=0)
     axes[-1, 0].set_xlabel("Seed nodes per second")
