@@ -21,7 +21,7 @@ from made_comparisons import (
     strategies,
     throughput,
 )
-from made_tables import bandwidth, cache, imbalance, phases, scaling, timeline, volume
+from made_tables import bandwidth, cache, imbalance, phases, preparation, scaling, timeline, volume
 
 MAKERS = {
     "phases": phases,
@@ -41,6 +41,7 @@ MAKERS = {
     "gradient_only": gradient_only,
     "slowdown": slowdown,
     "throughput": throughput,
+    "preparation": preparation,
 }
 
 

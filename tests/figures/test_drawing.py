@@ -17,7 +17,8 @@ OF_SEEDS = [name for name in OF_RUNS if name != "timeline"]
 OF_TRACES = [
     name
     for name in FIGURE_NAMES
-    if "traces" in TABLES[FIGURES[name].constants["TABLE"]].constants["INPUTS"] and name not in ("gains", "throughput")
+    if "traces" in TABLES[FIGURES[name].constants["TABLE"]].constants["INPUTS"]
+    and name not in ("gains", "preparation", "throughput")
 ]
 """Figures that need traces only, and are drawn of traces that were recorded elsewhere as well; others need epochs."""
 REFERENCES = {"line", "ideal", "target", "baseline", "band", "border", "failure", "loss"}
@@ -39,6 +40,7 @@ WHISKERED = {
     "rank_accuracy": {"accuracy"},
     "gradient_only": {"lost"},
     "throughput": {"undisturbed", "slow-2x"},
+    "preparation": {"total", "hits", "saved", "memory"},
 }
 ONLY_WHISKERS = {"batch", "total"}
 
@@ -58,7 +60,7 @@ def test_artists_show_the_values_of_the_csv_and_nothing_else(name, make_table):
     assert set(artists) - told <= REFERENCES
 
 
-@pytest.mark.parametrize("name", ["phases", "imbalance", "memory"])
+@pytest.mark.parametrize("name", ["phases", "imbalance", "memory", "preparation"])
 def test_bars_start_where_the_csv_says(name, make_table):
     figure, drawn = drawn_with(name, make_table(name))
     starts = [bar.get_x() for axes in figure.axes for bar in axes.patches]

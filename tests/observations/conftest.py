@@ -1,6 +1,7 @@
 """Planted study tables: what each observation would read if its claim were true, or false, on an imagined machine."""
 
 from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,23 @@ class Planted:
             for rank in (0, 1)
             for (policy, share), rate in rates.items()
         ]
+
+    def _preparing(self, sign: int, strategy: str) -> list[dict]:
+        # Where the claim is false, only a phase is shorter, and the sum is not.
+        spent = {"minibatch": (4.0, 6.0), strategy: (4.0, 2.0) if sign > 0 else (8.0, 1.0)}
+        rows = []
+        for seed, (name, (sample, fetch)) in product(self.seeds, spent.items()):
+            seconds = {"sample": self._near(sample), "fetch": self._near(fetch), "gather": 0.0, "copy": 0.0}
+            numbers = {f"{phase}_s_per_step": value for phase, value in seconds.items()}
+            numbers |= {"preparation_s_per_step": sum(seconds.values()), "epoch_s": 1.0, "cache_bytes": 0}
+            rows.append(leading(seed, method=name) | {"method": "minibatch"} | numbers)
+        return rows
+
+    def _cache_spares_preparation(self, sign: int) -> list[dict]:
+        return self._preparing(sign, "minibatch-cache")
+
+    def _prefetching_hides_preparation(self, sign: int) -> list[dict]:
+        return self._preparing(sign, "minibatch-prefetch")
 
     def _beside_baseline(self, methods: tuple[str, ...], **of_methods: Any) -> list[dict]:
         """Rows of `strategies`: those of the baseline, beside itself, and behind them those of other methods."""

@@ -153,6 +153,7 @@ class Results:
 
 def _epochs(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     counted = {"steps": 1, "train_nodes": 0, **dict.fromkeys(SENT_COLUMNS.values(), 0), "peak_memory_bytes": 1000}
+    counted |= dict.fromkeys(("remote_nodes", "cache_hits", "cache_bytes"), 0)
     accuracies = ("val_accuracy", "test_accuracy", "own_val_accuracy", "own_test_accuracy")
     measured = {"wall_s": 1.0, "blocked_s": 0.0, "loss": 1.0, **dict.fromkeys(accuracies)}
     frame = pd.DataFrame([{"rank": 0, "epoch": 0, "warmup": False} | counted | measured | row for row in rows])

@@ -143,7 +143,7 @@ def test_a_batch_of_all_neighbours_is_scored_as_on_the_whole_graph(layer, seed, 
     operators = load_operators("torch")
     model = Model(ModelSpecification(**MODEL | {"layer": layer, "num_layers": 3}), FEATURES, CLASSES, seed % 100)
     seeds = torch.randperm(num_nodes)[: max(1, num_nodes // 3)]
-    sampler = NeighbourSampler(operators, block.indptr, block.indices, [-1, -1, -1])
+    sampler = NeighbourSampler(block.indptr, block.indices, [-1, -1, -1])
     batch = sampler.sample(seeds, generator_for(0))
     found = model(operators, batch.blocks, features[batch.input_nodes])
     torch.testing.assert_close(found, model(operators, [block] * 3, features)[seeds], rtol=1e-4, atol=1e-4)

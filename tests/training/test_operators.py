@@ -6,12 +6,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anatomy.training.layers._base import Place
+from anatomy.training.layers.gcn import Layer as GcnLayer
+from anatomy.training.layers.sage import Layer as SageLayer
 from anatomy.training.operators import load_operators
-from anatomy.training.operators.base import choose_distinct
 from anatomy.training.operators.block import Block
 from anatomy.training.sampling import NeighbourSampler, generator_for
+from anatomy.training.specification import ModelSpecification
 
 BACKENDS = ("dgl", "torch")
+MODEL = ModelSpecification("m", "gcn", 1, 8, 1, 0.0, 0.1, 0.5)
 
 
 def random_block(seed: int, num_destinations: int, num_others: int, density: float) -> Block:
@@ -78,21 +82,14 @@ def test_attention_and_its_gradient_equal_the_dense_softmax(backend, block, head
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=60, deadline=None)
-@given(population=st.integers(1, 40), size=st.integers(1, 12), seed=st.integers(0, 1000))
-def test_chosen_numbers_are_distinct_and_in_range(population, size, seed):
-    size = min(size, population)
-    chosen = choose_distinct(torch.tensor([population, population + 3]), size, generator_for(seed))
-    for row, limit in zip(chosen.tolist(), (population, population + 3), strict=True):
-        assert len(set(row)) == size
-        assert min(row) >= 0
-        assert max(row) < limit
-
-
 def test_every_subset_is_chosen_equally_often():
     """3 of 5: each of the 10 subsets in a tenth of the draws; a standard deviation is sqrt(20000 * 0.1 * 0.9) = 42."""
-    chosen = choose_distinct(torch.full((20_000,), 5), 3, generator_for(1))
-    _, counts = np.unique(np.sort(chosen.numpy(), 1), axis=0, return_counts=True)
+    num_nodes = 20_000
+    indptr = torch.cat([torch.arange(num_nodes + 1) * 5, torch.full((5,), num_nodes * 5)])
+    indices = (num_nodes + torch.arange(5)).repeat(num_nodes)
+    batch = NeighbourSampler(indptr, indices, [3]).sample(torch.arange(num_nodes), generator_for(1))
+    chosen = batch.input_nodes[batch.blocks[0].indices].numpy().reshape(num_nodes, 3)
+    _, counts = np.unique(np.sort(chosen, 1), axis=0, return_counts=True)
     assert len(counts) == 10
     assert np.abs(counts - 2000).max() < 5 * 42
 
@@ -112,7 +109,7 @@ def graph_arrays(seed: int, num_nodes: int) -> tuple[torch.Tensor, torch.Tensor]
 def test_a_batch_holds_what_its_fanouts_say(seed, num_nodes, fanouts):
     indptr, indices = graph_arrays(seed, num_nodes)
     seeds = torch.randperm(num_nodes)[: max(1, num_nodes // 3)]
-    sampler = NeighbourSampler(load_operators("torch"), indptr, indices, fanouts)
+    sampler = NeighbourSampler(indptr, indices, fanouts)
     batch = sampler.sample(seeds, generator_for(seed % 1000))
     nodes = batch.input_nodes
     for block, fanout in zip(batch.blocks, fanouts, strict=True):
@@ -129,32 +126,43 @@ def test_a_batch_holds_what_its_fanouts_say(seed, num_nodes, fanouts):
     assert torch.equal(nodes, seeds)
 
 
-def test_equal_generators_give_equal_batches_whatever_the_backend():
+def test_equal_generators_give_equal_batches_and_others_give_others():
     indptr, indices = graph_arrays(3, 40)
-    batches = [
-        NeighbourSampler(load_operators(backend), indptr, indices, [3, 3]).sample(
-            torch.arange(6), generator_for(0, 1, 2)
-        )
-        for backend in BACKENDS
-    ]
-    assert torch.equal(batches[0].input_nodes, batches[1].input_nodes)
-    for left, right in zip(batches[0].blocks, batches[1].blocks, strict=True):
+    sampler = NeighbourSampler(indptr, indices, [3, 3])
+    first, again, other = (sampler.sample(torch.arange(6), generator_for(0, 1, last)) for last in (2, 2, 3))
+    assert torch.equal(first.input_nodes, again.input_nodes)
+    assert not torch.equal(first.input_nodes, other.input_nodes)
+    for left, right in zip(first.blocks, again.blocks, strict=True):
+        assert torch.equal(left.indptr, right.indptr)
         assert torch.equal(left.indices, right.indices)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@settings(max_examples=30, deadline=None)
+@given(block=blocks, others=st.integers(0, 9), seed=st.integers(0, 2**32 - 1))
+def test_a_layer_reads_its_sources_in_a_larger_table(backend, block, others, seed):
+    """The same output and weight gradients, wherever in the table the sources' rows lie."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randperm(block.num_sources + others, generator=generator)[: block.num_sources]
+    table = torch.full((block.num_sources + others, 4), torch.nan)
+    table[rows] = torch.randn(block.num_sources, 4, generator=generator)
+    layer, operators = SageLayer(Place(0, 4, 2, MODEL)), load_operators(backend)
+    found, _ = layer(operators, block.within(table, rows), table)
+    expected, _ = layer(operators, block, table[rows])
+    torch.testing.assert_close(found, expected)
+    outward = torch.randn_like(found)
+    gradients = [torch.autograd.grad(one, layer.parameters(), outward) for one in (found, expected)]
+    torch.testing.assert_close(*gradients)
 
 
 def test_sampled_graph_convolution_is_unbiased():
     """The mean over many samples of what a node aggregates is what it aggregates from all its neighbours."""
-    from anatomy.training.layers._base import Place
-    from anatomy.training.layers.gcn import Layer
-    from anatomy.training.specification import ModelSpecification
-
     indptr, indices = graph_arrays(5, 30)
     features = torch.randn(30, 4)
-    model = ModelSpecification("m", "gcn", 1, 8, 1, 0.0, 0.1, 0.5)
-    layer, operators = Layer(Place(0, 4, 2, model)), load_operators("torch")
+    layer, operators = GcnLayer(Place(0, 4, 2, MODEL)), load_operators("torch")
 
     def aggregate(fanout: int, generator: torch.Generator) -> torch.Tensor:
-        batch = NeighbourSampler(operators, indptr, indices, [fanout]).sample(torch.arange(30), generator)
+        batch = NeighbourSampler(indptr, indices, [fanout]).sample(torch.arange(30), generator)
         return layer.aggregate(operators, batch.blocks[0], features[batch.input_nodes])
 
     generator = generator_for(0)

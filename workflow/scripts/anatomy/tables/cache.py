@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from anatomy.files import open_array
+from anatomy.graphs.popularity import heaviest_first, out_degrees
 from anatomy.tables.common.columns import RUN_COLUMNS, Column, as_frame
 from anatomy.tables.common.inputs import Study, StudyRun
 
@@ -68,8 +69,8 @@ def _rates(run: StudyRun, capacity_shares: list[float]) -> Iterator[dict[str, An
         counts = accesses.loc[accesses["epoch"] == last, ["node", "count"]].astype("int64").to_numpy()
         before = accesses.loc[accesses["epoch"] == last - 1, ["node", "count"]].astype("int64").to_numpy()
         fillings = {
-            "degree": _most(remote, degree[remote]),
-            "accesses": _most(before[:, 0], before[:, 1]) if len(before) else None,
+            "degree": heaviest_first(remote, degree[remote]),
+            "accesses": heaviest_first(before[:, 0], before[:, 1]) if len(before) else None,
         }
         total, distinct = int(counts[:, 1].sum()), len(counts)
         for policy, share in ((policy, share) for policy in POLICIES for share in capacity_shares):
@@ -82,20 +83,3 @@ def _rates(run: StudyRun, capacity_shares: list[float]) -> Iterator[dict[str, An
                 hits = int(counts[np.isin(counts[:, 0], fillings[policy][:capacity]), 1].sum())
                 row |= {"hits": hits, "hit_rate": hits / total}
             yield run.columns | row
-
-
-def _most(nodes: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Nodes in falling order of weight, ties in rising order of id."""
-    return nodes[np.lexsort((nodes, -weight))]
-
-
-def out_degrees(indices: np.ndarray, num_nodes: int, entries_at_once: int = 1 << 24) -> np.ndarray:
-    """int64 [N]: how many nodes aggregate each node, counted in pieces of a memory-mapped `indices` [E].
-
-    This is the order by which PaGraph (Lin et al., SoCC 2020) fills its cache: a sampler meets a node as often as it is
-    somebody's in-neighbour.
-    """
-    degrees = np.zeros(num_nodes, dtype=np.int64)
-    for start in range(0, len(indices), entries_at_once):
-        degrees += np.bincount(indices[start : start + entries_at_once], minlength=num_nodes)
-    return degrees

@@ -112,12 +112,6 @@ class Communicator(Exchanges):
         received = torch.empty_like(counts)
         return received, self.start_exchange(counts, [1] * self.size, received, [1] * self.size, Kind.REQUESTS)
 
-    def exchange_counts(self, send_counts: torch.Tensor) -> torch.Tensor:
-        """How many rows every rank will send to this one, int64 [ranks]; sent as part of the requests."""
-        received, exchange = self.start_counts(send_counts)
-        exchange.wait()
-        return received
-
     def sum(self, values: torch.Tensor, kind: Kind | None = None) -> None:
         """Add `values` up over all ranks, in place. Counted as a ring's traffic if a kind is given."""
         if self.size == 1:

@@ -1,19 +1,26 @@
 """The feature store: every rank keeps the features of its part's nodes and asks the others for theirs."""
 
+from collections.abc import Generator
+
 import numpy as np
 import torch
 
 from anatomy.phases import Phase
 from anatomy.training.annotations import phase
 from anatomy.training.communication import Communicator, Kind
-from anatomy.training.parts import mapped_tensor
+from anatomy.training.machine_code import compiled
+from anatomy.training.prefetching import Staged
+
+Stages = Generator[None, None, torch.Tensor]
+"""Work that begins messages and yields while they are on their way; what it returns are rows of the table."""
 
 
 class FeatureStore:
     """Features of all nodes, partitioned over the ranks by the partition's assignment.
 
-    One table holds the own rows and, behind them, the remote rows of the latest fetch, so that a batch is gathered from
-    one place. `capacity` is the largest number of remote rows that a fetch may bring.
+    One table holds the own rows, then copies of other ranks' rows that never change (`keep`), then the remote rows of
+    the latest `slots` fetches, so that a batch is read from one place. `capacity` is the largest number of remote rows
+    that a fetch may bring, `num_kept` how many copies there can be.
     """
 
     def __init__(
@@ -23,48 +30,53 @@ class FeatureStore:
         own_nodes: torch.Tensor,
         communicator: Communicator,
         capacity: int,
+        num_kept: int = 0,
+        slots: int = 1,
     ) -> None:
         self._communicator = communicator
-        self._owner_of = mapped_tensor(assignment)
-        self._row_of = rows_within_parts(assignment)
+        self._owner_of = np.array(assignment, np.int32)
+        self._row_of = rows_within_parts(assignment).numpy()
         self.num_own = own_nodes.shape[0]
-        self._table = torch.empty(self.num_own + capacity, features.shape[1], device=communicator.device)
-        self._table[: self.num_own] = torch.from_numpy(features[own_nodes.numpy()])
+        rows = self.num_own + num_kept + slots * capacity
+        # NumPy asks the system for huge pages, torch does not; rows are read in any order.
+        self.table = torch.from_numpy(np.empty((rows, features.shape[1]), np.float32)).to(communicator.device)
+        self.table[: self.num_own] = torch.from_numpy(features[own_nodes.numpy()])
+        self._slots = [self.num_own + num_kept + slot * capacity for slot in range(slots)]
         self._batch = torch.empty(0, features.shape[1], device=communicator.device)
         self._accesses: list[torch.Tensor] | None = None
+        self.kept_bytes = 0
         self.remote_nodes = 0
+        self.hits = 0
 
     @property
     def own_rows(self) -> torch.Tensor:
         """Features of the own nodes, in order of their ids."""
-        return self._table[: self.num_own]
+        return self.table[: self.num_own]
 
-    def fetch(self, nodes: torch.Tensor) -> torch.Tensor:
+    def keep(self, nodes: torch.Tensor) -> None:
+        """Fetch the features of distinct remote nodes, int64 [at most `num_kept`], for good; all ranks call this."""
+        Staged(self._fetch(nodes, self.num_own)).finish()
+        self._row_of[nodes] = self.num_own + np.arange(nodes.shape[0], dtype=np.int32)
+        self._owner_of[nodes] = self._communicator.rank
+        self.kept_bytes = nodes.shape[0] * self.table[0].nbytes
+        self.remote_nodes = 0
+
+    def fetch(self, nodes: torch.Tensor) -> Stages:
         """Bring the features of distinct nodes, int64 [nodes], into the table; returns their rows, int64 [nodes].
 
-        Every rank must call this the same number of times, with no nodes where it needs none.
+        The rows stay until `slots` more fetches have begun. All ranks have to begin, go on with and end their fetches
+        in the same order, with no nodes where they need none.
         """
-        with phase(Phase.FETCH):
-            rows = self._row_of[nodes].to(torch.int64)
-            if self._communicator.size == 1:
-                return rows
-            owners = self._owner_of[nodes]
-            remote = torch.nonzero(owners != self._communicator.rank).squeeze(1)
-            remote = remote[torch.argsort(owners[remote], stable=True)]
-            counts = torch.bincount(owners[remote], minlength=self._communicator.size)
-            self._receive(rows[remote], counts)
-            rows[remote] = self.num_own + torch.arange(remote.shape[0])
-            self.remote_nodes += remote.shape[0]
-            if self._accesses is not None:
-                self._accesses.append(nodes[remote])
-            return rows
+        first = self._slots.pop(0)
+        self._slots.append(first)
+        return self._fetch(nodes, first)
 
     def gather(self, rows: torch.Tensor) -> torch.Tensor:
         """Features of fetched rows, float32 [rows, width]; valid until the next call."""
         with phase(Phase.GATHER):
             if self._batch.shape[0] < rows.shape[0]:
-                self._batch = torch.empty(rows.shape[0] * 5 // 4, self._table.shape[1], device=self._table.device)
-            return torch.index_select(self._table, 0, rows.to(self._table.device), out=self._batch[: rows.shape[0]])
+                self._batch = torch.empty(rows.shape[0] * 5 // 4, self.table.shape[1], device=self.table.device)
+            return torch.index_select(self.table, 0, rows.to(self.table.device), out=self._batch[: rows.shape[0]])
 
     def record_accesses(self, record: bool) -> None:
         """Start a new record of the remote nodes fetched, or stop recording."""
@@ -76,17 +88,75 @@ class FeatureStore:
         nodes, counts = np.unique(nodes, return_counts=True)
         return nodes, counts.astype(np.int32)
 
-    def _receive(self, owner_rows: torch.Tensor, counts: torch.Tensor) -> None:
-        """Fetch rows, given as rows of their owners in the owners' order, behind the table's own rows."""
+    def _fetch(self, nodes: torch.Tensor, first_row: int) -> Stages:
+        """`fetch`, with the remote rows behind one another from a row of the table on."""
         communicator = self._communicator
-        asked = communicator.exchange_counts(counts)
-        wanted_counts, asked_counts = counts.tolist(), asked.tolist()
-        request = owner_rows.to(torch.int32).to(communicator.device)
-        asked_rows = torch.empty(sum(asked_counts), dtype=torch.int32, device=communicator.device)
-        communicator.exchange(request, wanted_counts, asked_rows, asked_counts, Kind.REQUESTS)
-        answer = torch.index_select(self._table, 0, asked_rows)
-        received = self._table[self.num_own : self.num_own + request.shape[0]]
-        communicator.exchange(answer, asked_counts, received, wanted_counts, Kind.FEATURES)
+        with phase(Phase.FETCH):
+            rows, wanted, counts, hits = compiled(find_rows)(
+                nodes.numpy(),
+                self._owner_of,
+                self._row_of,
+                communicator.rank,
+                communicator.size,
+                self.num_own,
+                first_row,
+            )
+            rows = torch.from_numpy(rows)
+            if communicator.size == 1:
+                return rows
+            self._count(nodes, rows, first_row, wanted.shape[0], hits)
+            request = torch.from_numpy(wanted).to(communicator.device)
+            asked, begun = communicator.start_counts(torch.from_numpy(counts))
+        yield
+        with phase(Phase.FETCH):
+            begun.wait()
+            counts, asked = counts.tolist(), asked.tolist()
+            asked_rows = torch.empty(sum(asked), dtype=torch.int32, device=communicator.device)
+            begun = communicator.start_exchange(request, counts, asked_rows, asked, Kind.REQUESTS)
+        yield
+        with phase(Phase.FETCH):
+            begun.wait()
+            answer = torch.index_select(self.table, 0, asked_rows)
+            received = self.table[first_row : first_row + sum(counts)]
+            begun = communicator.start_exchange(answer, asked, received, counts, Kind.FEATURES)
+        yield
+        with phase(Phase.FETCH):
+            begun.wait()
+        return rows
+
+    def _count(self, nodes: torch.Tensor, rows: torch.Tensor, first_row: int, num_remote: int, hits: int) -> None:
+        self.remote_nodes += num_remote
+        self.hits += hits
+        if self._accesses is not None:
+            self._accesses.append(nodes[rows >= first_row])
+
+
+def find_rows(
+    nodes: np.ndarray, owner_of: np.ndarray, row_of: np.ndarray, rank: int, size: int, num_own: int, first_row: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Each node's row of the table, int64 [nodes], remote ones' from `first_row` on, one owner after the other; these
+    ones' rows at their owners, int32 [remote]; how many each owner has, int64 [size]; how many rows are kept copies.
+    """
+    counts = np.zeros(size, np.int64)
+    for node in nodes:
+        counts[owner_of[node]] += 1
+    counts[rank] = 0
+    position = np.zeros(size, np.int64)
+    for owner in range(1, size):
+        position[owner] = position[owner - 1] + counts[owner - 1]
+    rows = np.empty(len(nodes), np.int64)
+    wanted = np.empty(counts.sum(), np.int32)
+    hits = 0
+    for index, node in enumerate(nodes):
+        owner, row = owner_of[node], row_of[node]
+        if owner == rank:
+            hits += row >= num_own
+            rows[index] = row
+        else:
+            wanted[position[owner]] = row
+            rows[index] = first_row + position[owner]
+            position[owner] += 1
+    return rows, wanted, counts, hits
 
 
 def rows_within_parts(assignment: np.ndarray) -> torch.Tensor:

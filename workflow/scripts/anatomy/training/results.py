@@ -40,6 +40,8 @@ EPOCH_COLUMNS = {
     "sent_weights_bytes": "int64",
     "between_hosts_bytes": "int64",
     "remote_nodes": "int64",
+    "cache_hits": "int64",
+    "cache_bytes": "int64",
     "sent_fraction": "float64",
     "batch_share": "float64",
     "peak_memory_bytes": "int64",

@@ -1,4 +1,8 @@
-"""Mini-batches by neighbour sampling (GraphSAGE, Hamilton et al., 2017)."""
+"""Mini-batches by neighbour sampling (GraphSAGE, Hamilton et al., 2017).
+
+One sampler for all backends of graph operators, so that equal generators give equal batches whatever the backend. It is
+machine code (numba), which holds no lock of Python's: it may run beside the training in a thread.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from anatomy.training.operators.base import Operators
+from anatomy.training.machine_code import compiled
 from anatomy.training.operators.block import Block
 
 
@@ -24,47 +28,98 @@ class MiniBatch:
 
 
 class NeighbourSampler:
-    """Samples layer by layer from the seed nodes outwards."""
+    """Samples layer by layer from the seed nodes outwards: min(fan-out, degree) distinct in-neighbours of each node,
+    every subset equally likely; all of them where the fan-out is -1.
 
-    def __init__(
-        self, operators: Operators, indptr: torch.Tensor, indices: torch.Tensor, fanouts: Sequence[int]
-    ) -> None:
-        self._operators = operators
-        self._indptr = indptr
-        self._indices = indices
+    `indptr`, `indices` int64: the whole graph's, each node's in-neighbours.
+    """
+
+    def __init__(self, indptr: torch.Tensor, indices: torch.Tensor, fanouts: Sequence[int]) -> None:
+        self._indptr = indptr.numpy()
+        self._indices = indices.numpy()
         self._fanouts = list(fanouts)
-        self._row_of = torch.full((indptr.shape[0] - 1,), -1, dtype=torch.int64)
+        self._degrees = torch.diff(indptr).to(torch.float32)
+        self._row_of = np.full(self._degrees.shape[0], -1, np.int32)
+        self.sample(torch.empty(0, dtype=torch.int64), torch.Generator())  # compiles
 
     def sample(self, seed_nodes: torch.Tensor, generator: torch.Generator) -> MiniBatch:
-        """The batch of some distinct seed nodes, int64 [seed nodes]."""
+        """The batch of some distinct seed nodes, int64 [seed nodes]; the generator gives it one number."""
+        state = np.random.SeedSequence(int(torch.randint(2**63 - 1, (1,), generator=generator))).generate_state(
+            2, np.uint64
+        )
         blocks: list[Block] = []
-        nodes = seed_nodes
+        nodes = seed_nodes.numpy()
         for fanout in reversed(self._fanouts):
-            indptr, neighbours = self._operators.sample_neighbours(
-                self._indptr, self._indices, nodes, fanout, generator
+            most = self._most_edges(nodes, fanout)
+            indptr, rows, nodes = compiled(sample_layer)(
+                self._indptr, self._indices, nodes, fanout, most, self._row_of, state
             )
-            nodes, rows = self._number(nodes, neighbours)
-            degrees = (self._indptr[nodes + 1] - self._indptr[nodes]).to(torch.float32)
-            blocks.insert(0, Block(indptr, rows, nodes.shape[0], degrees))
-        return MiniBatch(seed_nodes, nodes, blocks)
-
-    def _number(self, destinations: torch.Tensor, neighbours: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """All nodes of a block, destinations first and then the others in order of their ids; each neighbour's row."""
-        self._row_of[destinations] = torch.arange(destinations.shape[0])
-        others = self._distinct(neighbours[self._row_of[neighbours] < 0])
-        nodes = torch.cat([destinations, others])
-        self._row_of[others] = torch.arange(destinations.shape[0], nodes.shape[0])
-        rows = self._row_of[neighbours]
+            inputs = torch.from_numpy(nodes)
+            blocks.insert(0, Block(torch.from_numpy(indptr), torch.from_numpy(rows), len(nodes), self._degrees[inputs]))
         self._row_of[nodes] = -1
-        return nodes, rows
+        return MiniBatch(seed_nodes, torch.from_numpy(nodes), blocks)
 
-    def _distinct(self, nodes: torch.Tensor) -> torch.Tensor:
-        """Sorted distinct ids. Marking beats sorting unless the graph is huge beside the batch."""
-        if self._row_of.shape[0] > 64 * nodes.shape[0]:
-            return torch.unique(nodes)
-        marks = torch.zeros(self._row_of.shape[0], dtype=torch.bool)
-        marks[nodes] = True
-        return torch.nonzero(marks).squeeze(1)
+    def _most_edges(self, nodes: np.ndarray, fanout: int) -> int:
+        """At least as many edges as the sample of these nodes has."""
+        if fanout >= 0:
+            return len(nodes) * fanout
+        return int((self._indptr[nodes + 1] - self._indptr[nodes]).sum())
+
+
+def sample_layer(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    nodes: np.ndarray,
+    fanout: int,
+    most_edges: int,
+    row_of: np.ndarray,
+    state: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sampled in-neighbours of `nodes` int64: where each node's begin, int64 [nodes + 1]; for each its row among all
+    nodes of the block, int64 [edges]; and these, int64: first `nodes`, then the others in the order in which they came.
+
+    `row_of` int32 [all nodes]: each node's row where it has one, else -1; the layers of a batch share it. `state`
+    uint64 [2] of the generator changes.
+
+    Floyd's algorithm (Bentley and Floyd, 1987): of n neighbours, draw j of k comes from the first n - k + j + 1, and
+    where that was drawn before, the last of them is taken, which no earlier draw could be.
+    """
+    starts = np.zeros(len(nodes) + 1, np.int64)
+    rows = np.empty(most_edges, np.int64)
+    found = np.empty(len(nodes) + most_edges, np.int64)
+    found[: len(nodes)] = nodes
+    for row, node in enumerate(nodes):
+        row_of[node] = row
+    num_found, edge = len(nodes), 0
+    for row, node in enumerate(nodes):
+        first, degree = indptr[node], indptr[node + 1] - indptr[node]
+        size = degree if fanout < 0 else min(fanout, degree)
+        begin = edge
+        for draw in range(size):
+            last = degree - size + draw
+            pick = last
+            if size < degree:
+                # xorshift128+ (Vigna, 2017); the upper 32 bits, scaled: off from uniform by last / 2^32 at most.
+                new, old = state[0], state[1]
+                state[0] = old
+                new ^= new << np.uint64(23)
+                state[1] = new ^ old ^ (new >> np.uint64(18)) ^ (old >> np.uint64(5))
+                pick = np.int64((((state[1] + old) >> np.uint64(32)) * np.uint64(last + 1)) >> np.uint64(32))
+                for earlier in range(begin, edge):
+                    if rows[earlier] == pick:
+                        pick = last
+                        break
+            rows[edge] = pick
+            edge += 1
+        for position in range(begin, edge):
+            neighbour = indices[first + rows[position]]
+            if row_of[neighbour] < 0:
+                row_of[neighbour] = num_found
+                found[num_found] = neighbour
+                num_found += 1
+            rows[position] = row_of[neighbour]
+        starts[row + 1] = edge
+    return starts, rows[:edge].copy(), found[:num_found].copy()
 
 
 def generator_for(*keys: int) -> torch.Generator:

@@ -122,6 +122,8 @@ def _train(strategy: Strategy, epoch: int, record: bool) -> Row:
         **{f"sent_{kind}_bytes": None if kind in strategy.uncounted else count for kind, count in sent.items()},
         "between_hosts_bytes": context.communicator.take_bytes_between_hosts(),
         "remote_nodes": result.remote_nodes,
+        "cache_hits": result.cache_hits,
+        "cache_bytes": result.cache_bytes,
         "sent_fraction": result.sent_fraction,
         "batch_share": result.batch_share,
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,

@@ -33,6 +33,9 @@ _EPOCH_COLUMNS = [
     "own_val_accuracy",
     "own_test_accuracy",
     *SENT_COLUMNS.values(),
+    "remote_nodes",
+    "cache_hits",
+    "cache_bytes",
     "peak_memory_bytes",
 ]
 

@@ -76,6 +76,8 @@ class GraphLayer(nn.Module, ABC):
     """
 
     aggregates_inputs = False
+    reads_a_table = False
+    """Whether its sources may be a table with more rows than the block's nodes (`Block.destination_rows`)."""
     carried_width = 0
     """Width of what the layer carries to the next; 0: nothing."""
     activation: Callable[[torch.Tensor], torch.Tensor] = staticmethod(functional.relu)
@@ -96,8 +98,9 @@ class GraphLayer(nn.Module, ABC):
             projected = self.project(entered)
         with phase(Phase.AGGREGATE):
             aggregated = self.aggregate(operators, block, projected)
-        own = slice(block.num_destinations)
-        destinations = Destinations(sources[own], entered[own], None if carried is None else carried[own])
+        own = block.of_destinations(sources)
+        own_entered = own if entered is sources else block.of_destinations(entered)
+        destinations = Destinations(own, own_entered, None if carried is None else carried[: block.num_destinations])
         return self.complete(destinations, aggregated)
 
     def complete(self, destinations: Destinations, aggregated: torch.Tensor) -> Passed:

@@ -14,6 +14,7 @@ class Layer(GraphLayer):
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         self.aggregates_inputs = place.aggregates_inputs
+        self.reads_a_table = place.first and self.aggregates_inputs  # so that it needs no gradient of its sources
         self.own = nn.Linear(place.width_in, place.width_out)
         self.neighbours = nn.Linear(place.width_in, place.width_out, bias=False)
         for linear in (self.own, self.neighbours):

@@ -1,4 +1,4 @@
-"""Graph operators: aggregation and neighbour sampling behind one interface, with the backends `dgl` and `torch`."""
+"""Graph operators: aggregation behind one interface, with the backends `dgl` and `torch`."""
 
 from importlib import import_module
 

@@ -1,6 +1,6 @@
 """A block: whom each destination aggregates, as rows of a table of sources."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,8 @@ class Block:
     `degrees` float32 [sources], in-neighbours of each source in the whole graph (not in the block).
     `scale` float32 [sources]: where sources were drawn at random and the others left out, how many each stands for; its
     row is multiplied by that in sums and means. None: sums are of the rows as they are.
+    `destination_rows` int64 [destinations]: the destinations' own rows, where the sources are a table of more rows than
+    the block's nodes, in any order; then `num_sources` counts the table's rows. None: they are the first ones.
     `structures` is where a backend keeps what it builds from the block.
     """
 
@@ -23,6 +25,7 @@ class Block:
     num_sources: int
     degrees: torch.Tensor
     scale: torch.Tensor | None = None
+    destination_rows: torch.Tensor | None = None
     structures: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -37,6 +40,22 @@ class Block:
     def counts(self) -> torch.Tensor:
         """Edges of each destination in the block, int64 [destinations]."""
         return self.indptr[1:] - self.indptr[:-1]
+
+    def of_destinations(self, rows: torch.Tensor) -> torch.Tensor:
+        """The destinations' rows of those of the sources."""
+        if self.destination_rows is None:
+            return rows[: self.num_destinations]
+        return rows.index_select(0, self.destination_rows)
+
+    def within(self, table: torch.Tensor, rows: torch.Tensor) -> "Block":
+        """The same block with a table's rows as its sources, each node's being one of `rows`, int64 [sources]."""
+        return replace(
+            self,
+            indices=rows[self.indices],
+            num_sources=table.shape[0],
+            destination_rows=rows[: self.num_destinations],
+            structures={},
+        )
 
     @property
     def represented(self) -> torch.Tensor:
@@ -74,6 +93,7 @@ class Block:
         """The block on another device; itself where it lies there already."""
         if self.indptr.device == device:
             return self
-        move = [tensor.to(device, non_blocking=True) for tensor in (self.indptr, self.indices, self.degrees)]
-        scale = None if self.scale is None else self.scale.to(device, non_blocking=True)
-        return Block(move[0], move[1], self.num_sources, move[2], scale)
+        names = ("indptr", "indices", "degrees", "scale", "destination_rows")
+        tensors = {name: getattr(self, name) for name in names}
+        moved = {name: None if one is None else one.to(device, non_blocking=True) for name, one in tensors.items()}
+        return replace(self, **moved, structures={})

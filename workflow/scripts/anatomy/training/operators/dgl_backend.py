@@ -10,6 +10,7 @@ import torch
 from anatomy.errors import StudyError
 from anatomy.training.operators.base import Operators
 from anatomy.training.operators.block import Block
+from anatomy.training.operators.torch_backend import bags
 
 
 def load() -> Operators:
@@ -43,13 +44,18 @@ def _enter_package_without_its_init() -> None:
 
 
 class DglOperators(Operators):
-    """Aggregation by DGL's generalised sparse-dense products."""
+    """Aggregation by DGL's generalised sparse-dense products.
+
+    Plain sums of rows that need no gradient are torch's, which read the rows where they lie and are faster on a CPU.
+    """
 
     def __init__(self, backend: Any, heterograph_index: Any) -> None:
         self._backend = backend
         self._create = heterograph_index.create_unitgraph_from_csr
 
     def weighted_sum(self, block: Block, features: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
+        if weights is None and not features.requires_grad and features.device.type == "cpu":
+            return bags(block.indptr, block.indices, features)
         graph = self._graph(block)
         if weights is None:
             return self._backend.gspmm(graph, "copy_lhs", "sum", features, None)

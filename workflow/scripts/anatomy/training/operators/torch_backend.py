@@ -34,7 +34,7 @@ class _WeightedSum(torch.autograd.Function):
     def forward(ctx, features: torch.Tensor, weights: torch.Tensor | None, block: Block) -> torch.Tensor:
         ctx.block = block
         ctx.save_for_backward(features if weights is not None and weights.requires_grad else None, weights)
-        return _bags(block.indptr, block.indices, features, weights)
+        return bags(block.indptr, block.indices, features, weights)
 
     @staticmethod
     def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
@@ -43,14 +43,14 @@ class _WeightedSum(torch.autograd.Function):
         to_features = to_weights = None
         if ctx.needs_input_grad[0]:
             indptr, destinations, edges = block.transposed
-            to_features = _bags(indptr, destinations, gradient, None if weights is None else weights[edges])
+            to_features = bags(indptr, destinations, gradient, None if weights is None else weights[edges])
         if ctx.needs_input_grad[1]:
             to_weights = (features[block.indices] * gradient[block.edge_destinations]).sum(-1)
         return to_features, to_weights, None
 
 
-def _bags(
-    indptr: torch.Tensor, indices: torch.Tensor, table: torch.Tensor, weights: torch.Tensor | None
+def bags(
+    indptr: torch.Tensor, indices: torch.Tensor, table: torch.Tensor, weights: torch.Tensor | None = None
 ) -> torch.Tensor:
     """Sums of table rows; `weights` [edges, heads] where the table is [rows, heads, width]."""
     if weights is None:

@@ -60,6 +60,7 @@ class EpochResult:
     """What one rank reports of an epoch.
 
     `train_nodes`: this rank's seed nodes; `loss`: mean over those of all ranks; `remote_nodes`: rows fetched;
+    `cache_hits`: rows not fetched, since this rank keeps a copy, and `cache_bytes`: the memory of all its copies;
     `sent_fraction`: of the rows that an exact exchange would have sent, forward and backward, how many this rank sent;
     None where a strategy does not choose, or nothing is to be sent; `batch_share`: this rank's share of each step's
     seed nodes, None where a strategy does not set it.
@@ -71,6 +72,8 @@ class EpochResult:
     remote_nodes: int = 0
     sent_fraction: float | None = None
     batch_share: float | None = None
+    cache_hits: int = 0
+    cache_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ class Strategy(UnequalStrategy):
             context.communicator.wait_for_all()
             start = time.perf_counter()
             with context.disturbance.step():
-                context.gradients.backward(self._losses(seeds, generator))
+                context.gradients.backward(self._unprepared_losses(seeds, generator))
                 context.gradients.synchronise()
             elapsed_s.append(time.perf_counter() - start)
         return float(np.median(elapsed_s[1:]))
