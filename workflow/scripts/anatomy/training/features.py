@@ -55,8 +55,7 @@ class FeatureStore:
 
     def keep(self, nodes: torch.Tensor) -> None:
         """Fetch the features of distinct remote nodes, int64 [at most `num_kept`], for good; all ranks call this."""
-        Staged(self._fetch(nodes, self.num_own)).finish()
-        self._row_of[nodes] = self.num_own + np.arange(nodes.shape[0], dtype=np.int32)
+        self._row_of[nodes] = Staged(self._fetch(nodes, self.num_own)).finish()
         self._owner_of[nodes] = self._communicator.rank
         self.kept_bytes = nodes.shape[0] * self.table[0].nbytes
         self.remote_nodes = 0
