@@ -16,7 +16,7 @@ from anatomy.traces.rank.communication import find_collectives
 from anatomy.traces.reading.events import Kind
 from anatomy.traces.reading.trace import read_trace
 from anatomy.training.caching import access_weight, chosen_nodes, degree_weight, inclusion_probability
-from anatomy.training.features import find_rows
+from anatomy.training.features import OWNER_SHIFT, find_rows
 from anatomy.training.prefetching import Prefetcher
 from anatomy.training.sampling import NeighbourSampler, generator_for
 
@@ -128,11 +128,11 @@ def presampled(sampler: NeighbourSampler, training: np.ndarray, rank: int, batch
 @given(seed=st.integers(0, 2**32 - 1), num_ranks=st.integers(1, 4), num_nodes=st.integers(1, 30))
 def test_rows_are_found_as_their_definition_says(seed, num_ranks, num_nodes):
     rng = np.random.default_rng(seed)
-    owner_of = rng.integers(0, num_ranks, 40).astype(np.int32)
-    row_of = rng.integers(0, 100, 40).astype(np.int32)
+    owner_of, row_of = rng.integers(0, num_ranks, 40), rng.integers(0, 100, 40)
     nodes = rng.permutation(40)[:num_nodes]
     rank, num_own, first = int(rng.integers(num_ranks)), 50, 1000
-    rows, wanted, counts, hits = find_rows(nodes, owner_of, row_of, rank, num_ranks, num_own, first)
+    places = (owner_of << OWNER_SHIFT) | row_of
+    rows, wanted, counts, hits = find_rows(nodes, places, rank, num_ranks, num_own, first)
     own = owner_of[nodes] == rank
     assert (rows[own] == row_of[nodes[own]]).all()
     assert hits == np.count_nonzero(row_of[nodes[own]] >= num_own)

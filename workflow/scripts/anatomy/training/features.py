@@ -14,6 +14,9 @@ from anatomy.training.prefetching import Staged
 Stages = Generator[None, None, torch.Tensor]
 """Work that begins messages and yields while they are on their way; what it returns are rows of the table."""
 
+OWNER_SHIFT = 32
+"""Bits of a row in a node's place, above which its owner stands."""
+
 
 class FeatureStore:
     """Features of all nodes, partitioned over the ranks by the partition's assignment.
@@ -34,8 +37,7 @@ class FeatureStore:
         slots: int = 1,
     ) -> None:
         self._communicator = communicator
-        self._owner_of = np.array(assignment, np.int32)
-        self._row_of = rows_within_parts(assignment).numpy()
+        self._places = (np.asarray(assignment, np.int64) << OWNER_SHIFT) | rows_within_parts(assignment).numpy()
         self.num_own = own_nodes.shape[0]
         rows = self.num_own + num_kept + slots * capacity
         # NumPy asks the system for huge pages, torch does not; rows are read in any order.
@@ -55,8 +57,8 @@ class FeatureStore:
 
     def keep(self, nodes: torch.Tensor) -> None:
         """Fetch the features of distinct remote nodes, int64 [at most `num_kept`], for good; all ranks call this."""
-        self._row_of[nodes] = Staged(self._fetch(nodes, self.num_own)).finish()
-        self._owner_of[nodes] = self._communicator.rank
+        rows = Staged(self._fetch(nodes, self.num_own)).finish()
+        self._places[nodes] = (self._communicator.rank << OWNER_SHIFT) | rows.numpy()
         self.kept_bytes = nodes.shape[0] * self.table[0].nbytes
         self.remote_nodes = 0
 
@@ -92,13 +94,7 @@ class FeatureStore:
         communicator = self._communicator
         with phase(Phase.FETCH):
             rows, wanted, counts, hits = compiled(find_rows)(
-                nodes.numpy(),
-                self._owner_of,
-                self._row_of,
-                communicator.rank,
-                communicator.size,
-                self.num_own,
-                first_row,
+                nodes.numpy(), self._places, communicator.rank, communicator.size, self.num_own, first_row
             )
             rows = torch.from_numpy(rows)
             if communicator.size == 1:
@@ -131,23 +127,24 @@ class FeatureStore:
 
 
 def find_rows(
-    nodes: np.ndarray, owner_of: np.ndarray, row_of: np.ndarray, rank: int, size: int, num_own: int, first_row: int
+    nodes: np.ndarray, places: np.ndarray, rank: int, size: int, num_own: int, first_row: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Each node's row of the table, int64 [nodes], remote ones' from `first_row` on, one owner after the other; these
     ones' rows at their owners, int32 [remote]; how many each owner has, int64 [size]; how many rows are kept copies.
+
+    `places` int64 [all nodes]: the node's owner, shifted by OWNER_SHIFT, and its row there.
     """
-    counts = np.zeros(size, np.int64)
-    for node in nodes:
-        counts[owner_of[node]] += 1
-    counts[rank] = 0
-    position = np.zeros(size, np.int64)
-    for owner in range(1, size):
-        position[owner] = position[owner - 1] + counts[owner - 1]
     rows = np.empty(len(nodes), np.int64)
+    counts = np.zeros(size, np.int64)
+    for index, node in enumerate(nodes):
+        rows[index] = places[node]
+        counts[rows[index] >> OWNER_SHIFT] += 1
+    counts[rank] = 0
+    position = np.cumsum(counts) - counts
     wanted = np.empty(counts.sum(), np.int32)
     hits = 0
-    for index, node in enumerate(nodes):
-        owner, row = owner_of[node], row_of[node]
+    for index, place in enumerate(rows):
+        owner, row = place >> OWNER_SHIFT, place & ((1 << OWNER_SHIFT) - 1)
         if owner == rank:
             hits += row >= num_own
             rows[index] = row

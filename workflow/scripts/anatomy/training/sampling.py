@@ -84,42 +84,46 @@ def sample_layer(
     Floyd's algorithm (Bentley and Floyd, 1987): of n neighbours, draw j of k comes from the first n - k + j + 1, and
     where that was drawn before, the last of them is taken, which no earlier draw could be.
     """
-    starts = np.zeros(len(nodes) + 1, np.int64)
+    starts = np.empty(len(nodes) + 1, np.int64)
     rows = np.empty(most_edges, np.int64)
-    found = np.empty(len(nodes) + most_edges, np.int64)
-    found[: len(nodes)] = nodes
+    older, newer = state[0], state[1]
+    edge = 0
     for row, node in enumerate(nodes):
-        row_of[node] = row
-    num_found, edge = len(nodes), 0
-    for row, node in enumerate(nodes):
+        starts[row] = edge
         first, degree = indptr[node], indptr[node + 1] - indptr[node]
         size = degree if fanout < 0 else min(fanout, degree)
-        begin = edge
         for draw in range(size):
-            last = degree - size + draw
-            pick = last
+            pick = last = first + degree - size + draw
             if size < degree:
-                # xorshift128+ (Vigna, 2017); the upper 32 bits, scaled: off from uniform by last / 2^32 at most.
-                new, old = state[0], state[1]
-                state[0] = old
-                new ^= new << np.uint64(23)
-                state[1] = new ^ old ^ (new >> np.uint64(18)) ^ (old >> np.uint64(5))
-                pick = np.int64((((state[1] + old) >> np.uint64(32)) * np.uint64(last + 1)) >> np.uint64(32))
-                for earlier in range(begin, edge):
-                    if rows[earlier] == pick:
-                        pick = last
-                        break
-            rows[edge] = pick
-            edge += 1
-        for position in range(begin, edge):
-            neighbour = indices[first + rows[position]]
-            if row_of[neighbour] < 0:
-                row_of[neighbour] = num_found
-                found[num_found] = neighbour
-                num_found += 1
-            rows[position] = row_of[neighbour]
-        starts[row + 1] = edge
-    return starts, rows[:edge].copy(), found[:num_found].copy()
+                # xorshift128+ (Vigna, 2017); the upper 32 bits, scaled: off from uniform by degree / 2^32 at most.
+                mixed, older = older ^ (older << np.uint64(23)), newer
+                newer = mixed ^ older ^ (mixed >> np.uint64(18)) ^ (older >> np.uint64(5))
+                scale = np.uint64(last - first + 1)
+                pick = first + np.int64((((newer + older) >> np.uint64(32)) * scale) >> np.uint64(32))
+                taken = False
+                for earlier in range(edge, edge + draw):
+                    taken |= rows[earlier] == pick
+                pick = last if taken else pick
+            rows[edge + draw] = pick
+        edge += size
+    starts[len(nodes)] = edge
+    state[0], state[1] = older, newer
+    for position in range(edge):  # each of these loops by itself, and without branches: the processor reads ahead
+        rows[position] = indices[rows[position]]
+    found = np.empty(len(nodes) + edge, np.int64)
+    for row, node in enumerate(nodes):
+        row_of[node] = row
+        found[row] = node
+    num_found = len(nodes)
+    for position in range(edge):
+        node = rows[position]
+        is_new = row_of[node] < 0
+        row = num_found if is_new else row_of[node]
+        found[num_found] = node
+        row_of[node] = row
+        rows[position] = row
+        num_found += is_new
+    return starts, rows[:edge], found[:num_found]
 
 
 def generator_for(*keys: int) -> torch.Generator:

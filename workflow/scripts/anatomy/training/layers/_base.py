@@ -98,8 +98,9 @@ class GraphLayer(nn.Module, ABC):
             projected = self.project(entered)
         with phase(Phase.AGGREGATE):
             aggregated = self.aggregate(operators, block, projected)
-        own = block.of_destinations(sources)
-        own_entered = own if entered is sources else block.of_destinations(entered)
+        with phase(Phase.COMBINE):
+            own = block.of_destinations(sources)
+            own_entered = own if entered is sources else block.of_destinations(entered)
         destinations = Destinations(own, own_entered, None if carried is None else carried[: block.num_destinations])
         return self.complete(destinations, aggregated)
 
