@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each case")
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=CASES, metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--inputs", type=Path, help="folder that keeps graph and parts for the next time")
-    parser.add_argument("--operators", default="dgl", choices=["dgl", "torch"], help="of our own layers")
+    parser.add_argument("--operators", default="torch", choices=["dgl", "torch"], help="of our own layers")
     arguments = parser.parse_args()
     if (missing := emulated_hosts.missing()) is not None:
         parser.error(f"two hosts cannot be made: they need {missing}")
