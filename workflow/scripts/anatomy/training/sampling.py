@@ -1,7 +1,6 @@
 """Mini-batches by neighbour sampling (GraphSAGE, Hamilton et al., 2017).
 
-One sampler for all backends of graph operators, so that equal generators give equal batches whatever the backend. It is
-machine code (numba), which holds no lock of Python's: it may run beside the training in a thread.
+One sampler for all backends of graph operators, so that equal generators give equal batches whatever the backend.
 """
 
 from collections.abc import Sequence
