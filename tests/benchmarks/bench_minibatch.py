@@ -34,15 +34,15 @@ GRAPH_OPTIONS = [
     "--source", "powerlaw", "--num-nodes", "100000", "--mean-degree", "20", "--num-features", "128",
     "--train-fraction", "0.1", "--name", "powerlaw",
 ]  # fmt: skip
-CACHE = {"policy": "degree", "fraction": 0.2}
+CACHE = {"policy": "reverse_reachability", "fraction": 0.2}
 CASES = {
     "distdgl (stock)": ("stock", "distdgl", {}),
     "2 x dgl (stock)": ("stock", "alone", {}),
     "distdgl": ("ours", "distdgl", {}),
     "minibatch": ("ours", "minibatch", {}),
     "minibatch cache": ("ours", "minibatch", {"cache": CACHE}),
-    "minibatch prefetch": ("ours", "minibatch", {"prefetch": 1}),
-    "minibatch both": ("ours", "minibatch", {"cache": CACHE, "prefetch": 1}),
+    "minibatch prefetch": ("ours", "minibatch", {"prefetch": 2}),
+    "minibatch both": ("ours", "minibatch", {"cache": CACHE, "prefetch": 2}),
 }
 
 
