@@ -3,6 +3,7 @@
 Another way of it is a subclass that does another part of `update`.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -47,6 +48,7 @@ class GradientSynchroniser:
         self.communicator = communicator
         self.parameters = parameters
         self.options = options
+        self._epoch = 0.0, 0
         self._bucket = parameters.bucket
         self._loss, self._count = self._bucket[-2:-1], self._bucket[-1:]
 
@@ -76,15 +78,23 @@ class GradientSynchroniser:
             optimizer.step()
 
     def mean_loss(self, loss_sum: float, count: int) -> float:
-        """Mean loss over the seed nodes of all ranks, from sums of what `update` returned; all ranks call this.
+        """Mean loss of an epoch, from sums of what `update` returned: over all ranks' seed nodes, or a rank's own.
 
-        Where ranks know their own sums alone these are added up, which counts as no traffic: training needs no loss.
+        See `sums_losses`; NaN for a rank that has none.
         """
-        if not self.sums_losses:
-            summed = torch.tensor([loss_sum, count], dtype=torch.float64, device=self.communicator.device)
-            self.communicator.sum(summed)
-            loss_sum, count = summed.tolist()
-        return loss_sum / count
+        self._epoch = loss_sum, count
+        return loss_sum / count if count else math.nan
+
+    def mean_loss_of_all(self, loss: float) -> float:
+        """Of the latest epoch, over all ranks' seed nodes, from what `mean_loss` returned; all ranks call this.
+
+        What it sends counts as no traffic: training needs no loss.
+        """
+        if self.sums_losses:
+            return loss
+        summed = torch.tensor(self._epoch, dtype=torch.float64, device=self.communicator.device)
+        self.communicator.sum(summed)
+        return float(summed[0] / summed[1])
 
     @contextmanager
     def model_to_evaluate(self, keep: bool) -> Iterator[None]:

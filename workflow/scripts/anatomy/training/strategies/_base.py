@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -51,7 +51,7 @@ class Context:
         return self.gradients.update(self.optimizer, pieces)
 
     def mean_loss(self, loss_sum: float, count: int) -> float:
-        """Mean loss over an epoch's seed nodes of all ranks, from sums of what `update` returned; all ranks call it."""
+        """Mean loss of an epoch, from sums of what `update` returned; maybe a rank's own, until `Strategy.complete`."""
         return self.gradients.mean_loss(loss_sum, count)
 
 
@@ -112,8 +112,9 @@ class Strategy(ABC):
         """An epoch's result, once it is timed, with what takes all ranks together to say; all of them call this.
 
         It is for strategies whose ranks do not train in step, so that no rank waits for others within an epoch's time.
+        By default it is the loss where ranks know their own alone.
         """
-        return result
+        return replace(result, loss=self.context.gradients.mean_loss_of_all(result.loss))
 
     @abstractmethod
     def evaluate(self) -> dict[str, float | None]:
