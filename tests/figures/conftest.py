@@ -21,7 +21,7 @@ from made_comparisons import (
     strategies,
     throughput,
 )
-from made_tables import bandwidth, cache, imbalance, phases, preparation, scaling, timeline, volume
+from made_tables import bandwidth, cache, imbalance, phases, placement, preparation, scaling, timeline, volume
 
 MAKERS = {
     "phases": phases,
@@ -37,6 +37,7 @@ MAKERS = {
     "gains": strategies,
     "policies": policies,
     "memory": memory,
+    "placement": placement,
     "rank_accuracy": rank_accuracy,
     "gradient_only": gradient_only,
     "slowdown": slowdown,

@@ -218,6 +218,30 @@ def parts_of(cuts: list[float], names: list[str]) -> Iterator[dict[str, Any]]:
         yield {"place": place, "category": category, "phase": phase, **times}
 
 
+def placement(**options: Any) -> pd.DataFrame:
+    rng = np.random.default_rng(11)
+    orders, sizes = ("0 1", "1 0"), iter((2e6, 9e6, 6e6, 12e6))
+    names = {
+        "placed": ("0 1", "0 1"),
+        "placed-1": ("1 0", "0 1"),
+        "placed-2": ("0 1", "1 0"),
+        "placed-3": ("1 0", "1 0"),
+    }
+    means = dict(zip(names, sizes, strict=True))
+    rows = []
+    for run in unique_runs(**{**options, "strategies": tuple(names), "partitioners": ("metis",)}):
+        if run["status"] != "completed":
+            rows.append(run)
+            continue
+        samplers, stores = names[run["strategy"]]
+        about = {"samplers": samplers, "stores": stores, "together": samplers == stores == orders[0]}
+        for sender, receiver in ((0, 1), (1, 0)):
+            size = means[run["strategy"]] / 2 * rng.uniform(0.95, 1.05)
+            pair = {"sender": sender, "receiver": receiver}
+            rows.append({**run, **about, **pair, "measured_bytes_per_epoch": size, "predicted_bytes_per_epoch": size})
+    return pd.DataFrame(rows)
+
+
 def cache(**options: Any) -> pd.DataFrame:
     rng = np.random.default_rng(4)
     rows = []

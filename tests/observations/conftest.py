@@ -321,6 +321,18 @@ class Planted:
         personal = self._of_ranks({("random", "eat", "balanced"): [0.9, 0.9]}, shared=0.34)
         return personal + self._of_ranks(rows)
 
+    def _colocation_sends_least(self, sign: int) -> list[dict]:
+        # Where the claim is false, one other placement alone sends less.
+        sent = {"placed": 1e6, "apart": 3e6, "samplers-apart": 1e6 * (1 + 0.5 * sign)}
+        return [
+            leading(seed, method="placed")
+            | {"strategy": name, "run": f"{name}-{seed}", "together": name == "placed"}
+            | {"sender": sender, "receiver": 1 - sender, "measured_bytes_per_epoch": self._near(size / 2)}
+            for seed in self.seeds
+            for name, size in sent.items()
+            for sender in range(2)
+        ]
+
     def _minibatch_reaches_accuracy_sooner(self, sign: int) -> list[dict]:
         epoch_s = {"minibatch": 1.0, "fullgraph": 3.0 if sign > 0 else 0.3}
         return [

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -32,6 +32,7 @@ class Communicator(Exchanges):
         super().__init__(rank, size, device, ranks_per_host)
         self.before = _nothing
         self._sent_bytes: Counter[Kind] = Counter()
+        self._sent_to: Counter[int] = Counter()
         self._between_hosts_bytes = 0
         self.blocked_s = 0.0
         """Wall time for which this rank has been blocked since `take_blocked_s`."""
@@ -49,6 +50,12 @@ class Communicator(Exchanges):
         Sums over all ranks and broadcasts are not among them: which links they take is the transport's affair.
         """
         taken, self._between_hosts_bytes = self._between_hosts_bytes, 0
+        return taken
+
+    def take_sent_to(self) -> list[int]:
+        """Bytes of exchanges of rows since the last call, by the rank that they were for."""
+        taken = [self._sent_to[rank] for rank in range(self.size)]
+        self._sent_to.clear()
         return taken
 
     def take_blocked_s(self) -> float | None:
@@ -69,6 +76,11 @@ class Communicator(Exchanges):
         """Add to the bytes that this rank handed over; also for what something else than this transport carried."""
         self._sent_bytes[kind] += sent_bytes
         self._between_hosts_bytes += between_hosts_bytes
+
+    def _count_rows(self, kind: Kind, send: torch.Tensor, send_counts: Sequence[int]) -> None:
+        super()._count_rows(kind, send, send_counts)
+        row_bytes = send.element_size() * (send[0].numel() if send.shape[0] else 0)
+        self._sent_to.update({rank: row_bytes * count for rank, count in enumerate(send_counts) if rank != self.rank})
 
     def start_broadcast(self, rows: torch.Tensor, root: int, kind: Kind) -> Exchange:
         """Begin to give every rank the `root`'s rows, in place; they may not be touched before its end was waited for.

@@ -251,12 +251,18 @@ def _needs_of(policy: str) -> tuple[str, ...]:
 def rank_contradictions(strategy: Options, model: Options, num_ranks: int) -> Iterator[str]:
     """As `contradictions`, what they say against a number of ranks.
 
-    A strategy's constant `LAYER_OWNERS` names the option that says how many groups of ranks own layers, null for one
-    group for each rank.
+    A strategy's constant `PERMUTATIONS` names options that have every rank once, or null. Its constant `LAYER_OWNERS`
+    names the option that says how many groups of ranks own layers, null for one group for each rank.
     """
     shares = strategy.get("shares")
     if isinstance(shares, list) and len(shares) != num_ranks:
         yield f"strategy.shares: found {len(shares)} shares {shares} for {num_ranks} ranks; give one share per rank"
+    for name in STRATEGIES[strategy["method"]].constants.get("PERMUTATIONS", ()):
+        if strategy[name] is not None and sorted(strategy[name]) != list(range(num_ranks)):
+            yield (
+                f"strategy.{name}: found {strategy[name]} for {num_ranks} rank(s), expected the number of each, from "
+                "0, once; leave it out where a rank is to do it itself"
+            )
     option = STRATEGIES[strategy["method"]].constants.get("LAYER_OWNERS")
     if option is None:
         return

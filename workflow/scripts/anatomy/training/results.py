@@ -72,6 +72,11 @@ def write_timed(
         "resumed_at": gathered[0]["resumed_at"],
         "checkpoints": dict(checkpoints),
         "final": {key: last[key] for key in ("loss", "train_accuracy", "val_accuracy", "test_accuracy")},
+        "traffic": [
+            {name: row[name] for name in ("rank", "epoch", "warmup", "steps")} | row["traffic"]
+            for row in epochs
+            if row["traffic"] is not None
+        ],
         "weights_sha256": context.model.weights_sha256(),
         "seconds": round(seconds, 3),
         "peak_memory_bytes": max(row["peak_memory_bytes"] for row in epochs),

@@ -125,6 +125,7 @@ def _train(strategy: Strategy, epoch: int, record: bool) -> Row:
         "cache_hits": result.cache_hits,
         "cache_bytes": result.cache_bytes,
         "sent_fraction": result.sent_fraction,
+        "traffic": result.traffic,
         "batch_share": result.batch_share,
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }

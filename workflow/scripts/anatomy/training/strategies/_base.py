@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -63,7 +63,8 @@ class EpochResult:
     `cache_hits`: rows not fetched, since this rank keeps a copy, and `cache_bytes`: the memory of all its copies;
     `sent_fraction`: of the rows that an exact exchange would have sent, forward and backward, how many this rank sent;
     None where a strategy does not choose, or nothing is to be sent; `batch_share`: this rank's share of each step's
-    seed nodes, None where a strategy does not set it.
+    seed nodes, None where a strategy does not set it; `traffic`: of a strategy that counts it, what went to which rank
+    in exchanges and what that is predicted from: `sent_to_bytes` [ranks], `rows` [parts], `batch_bytes`.
     """
 
     steps: int
@@ -74,6 +75,7 @@ class EpochResult:
     batch_share: float | None = None
     cache_hits: int = 0
     cache_bytes: int = 0
+    traffic: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
