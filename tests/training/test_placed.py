@@ -57,7 +57,9 @@ def jobs(small, run_ranks, tmp_path_factory) -> dict[tuple, Job]:
 
 
 def epochs_of(job: Job) -> pd.DataFrame:
-    return pd.read_parquet(job.out / "epochs.parquet").drop(columns=["wall_s", "eval_s", "peak_memory_bytes"])
+    return pd.read_parquet(job.out / "epochs.parquet").drop(
+        columns=["wall_s", "blocked_s", "eval_s", "peak_memory_bytes"]
+    )
 
 
 @pytest.mark.parametrize(("ranks", "samplers", "stores"), CASES)
