@@ -57,6 +57,7 @@ OPTIONS: dict[str, Any] = {
     "required": ["epochs", "fanouts", "batch_size"],
 }
 BASE = "minibatch"
+PACKAGES = ("numba",)
 EXACT = ({},)
 GRADIENTS = ("own_losses",)
 PERMUTATIONS = ("samplers", "stores")
