@@ -71,7 +71,9 @@ def uneven(small, run_ranks, tmp_path_factory) -> dict[str, Job]:
     """Three ranks of which one is slow, and the last part has no training node; the last job has fewer batches."""
     folder = tmp_path_factory.mktemp("uneven")
     made = {
-        partners: gossip(small, folder / partners, 3, partners=partners, clusters=20, every=1, patience_s=0.01)
+        partners: gossip(
+            small, folder / partners, 3, partners=partners, exchanged="model", clusters=20, every=1, patience_s=0.01
+        )
         for partners in ("waiting", "matching")
     }
     made["together"] = gossip(small, folder / "together", 3, method="clustergcn")

@@ -13,10 +13,10 @@ argument stands why no rank ever waits for ever. What the abstract leaves open i
   rank waits `patience_s` at most. `matching`: whom a random matching of the ranks, drawn for each round from the seed,
   says; a rank goes on alone where its partner has ended the epoch or does not come within `patience_s`. `all`: an
   all-reduce, for which the pool has to be static.
-- `exchanged`: `gradients` are those of the step, averaged over the seed nodes of both, as in the abstract; what ranks
-  do between exchanges then stays apart. `model` averages the weights too, as gossip does in AD-PSGD (Lian, Zhang, Zhang
-  and Liu, "Asynchronous decentralized parallel stochastic gradient descent", ICML 2018, arXiv 1710.06952, Algorithm 1).
-  Adam's moments are each rank's own.
+- `exchanged`: `gradients` are those of the step, averaged over the seed nodes of both, as the abstract has it. By what
+  ranks do between exchanges, their models then drift apart until the end. `model` averages the weights too, as gossip
+  does in AD-PSGD (Lian, Zhang, Zhang and Liu, "Asynchronous decentralized parallel stochastic gradient descent", ICML
+  2018, arXiv 1710.06952, Algorithm 1). Adam's moments are each rank's own.
 
 With `all` in every step, this is `clustergcn`; with all clusters in one batch besides, full-graph training.
 
@@ -73,9 +73,9 @@ OPTIONS: dict[str, Any] = {
             "description": "Steps of a rank between two exchanges (tau).",
         },
         "exchanged": {
-            "enum": ["model", "gradients"],
-            "default": "model",
-            "description": "What is averaged: weights and gradients, or gradients alone.",
+            "enum": ["gradients", "model"],
+            "default": "gradients",
+            "description": "What is averaged: gradients alone, or weights and gradients.",
         },
         "patience_s": {
             "type": "number",
