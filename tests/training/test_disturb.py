@@ -195,7 +195,7 @@ def jobs(small, run_ranks, tmp_path_factory) -> dict[tuple[str, str | None, int]
 def test_no_condition_changes_what_is_trained_or_sent(jobs, method, condition, ranks):
     disturbed, plain = jobs[method, condition, ranks], jobs[method, None, ranks]
     epochs, expected = (pd.read_parquet(job.out / "epochs.parquet") for job in (disturbed, plain))
-    measured = ["wall_s", "eval_s", "peak_memory_bytes"]
+    measured = ["wall_s", "blocked_s", "eval_s", "peak_memory_bytes"]
     pd.testing.assert_frame_equal(epochs.drop(columns=measured), expected.drop(columns=measured))
     for rank in range(ranks):
         for key, value in disturbed.weights(rank).items():

@@ -33,9 +33,9 @@ def main() -> None:
         metavar="GRAPH/PARTITIONER-PARTS",
         help="for partitions: beside those that the runs train on; repeatable",
     )
-    for table, plugin in TABLES.items():
-        for name, described in plugin.constants["OPTIONS"]["properties"].items():
-            _add_option(parser, table, name, described)
+    options = {table: plugin.constants["OPTIONS"]["properties"] for table, plugin in TABLES.items()}
+    for name in dict.fromkeys(name for own in options.values() for name in own):
+        _add_option(parser, name, {table: own[name] for table, own in options.items() if name in own})
     parser.add_argument(
         "--left-out",
         default="{}",
@@ -62,10 +62,15 @@ def main() -> None:
     logging.info("wrote %s: %d rows", arguments.out / f"{arguments.table}.parquet", manifest["rows"])
 
 
-def _add_option(parser: argparse.ArgumentParser, table: str, name: str, described: Mapping[str, Any]) -> None:
-    """A table's option; of one that takes several values, each is given by itself."""
+def _add_option(parser: argparse.ArgumentParser, name: str, described_by: Mapping[str, Mapping[str, Any]]) -> None:
+    """An option as the tables describe it that take it; of one that takes several values, each is given by itself."""
+    described = next(iter(described_by.values()))
     is_list = described["type"] == "array"
     kind = described["items"]["type"] if is_list else described["type"]
+    each = (
+        f"for {table}: {own['description']} {'Repeatable; by' if is_list else 'By'} default {own['default']}."
+        for table, own in described_by.items()
+    )
     parser.add_argument(
         f"--{(name.removesuffix('s') if is_list else name).replace('_', '-')}",
         action="append" if is_list else "store",
@@ -73,8 +78,7 @@ def _add_option(parser: argparse.ArgumentParser, table: str, name: str, describe
         dest=name,
         default=argparse.SUPPRESS,
         metavar="VALUE",
-        help=f"for {table}: {described['description']} {'Repeatable; by' if is_list else 'By'} default "
-        f"{described['default']}.",
+        help=" ".join(each),
     )
 
 
