@@ -14,7 +14,7 @@ from anatomy.phases import Phase
 from anatomy.training import pairing
 from anatomy.training.annotations import phase
 from anatomy.training.communication import Communicator, Kind
-from anatomy.training.gradients import GradientSynchroniser
+from anatomy.training.gradients._own_models import Averaged
 from anatomy.training.optimizer import FlatParameters
 
 _LOOK_EVERY_S = 0.001
@@ -85,7 +85,7 @@ class Meetings:
         return None
 
 
-class GossipSynchroniser(GradientSynchroniser):
+class GossipSynchroniser(Averaged):
     """Every `every` steps of its own a rank averages with a partner, or with all; else it goes by its own gradients.
 
     Averaged gradients are those of the mean loss over the seed nodes of all that take part. With `with_weights`, their
@@ -108,7 +108,6 @@ class GossipSynchroniser(GradientSynchroniser):
         self._every = every
         self._averaged = [self._bucket, *([parameters.values] if with_weights else [])]
         self._place, self._keys, self._steps = "", (0,), 0
-        self.message_bytes = 4 * sum(tensor.numel() for tensor in self._averaged)
 
     def enter(self, place: str, *keys: int) -> None:
         """Begin an epoch: its place in the store, and the keys that its matchings are drawn from."""
@@ -126,10 +125,13 @@ class GossipSynchroniser(GradientSynchroniser):
         with phase(Phase.SYNC):
             if self._steps % self._every == 0 and self.communicator.size > 1:
                 self._average()
-            _, count = self.loss_and_count()
-            if count:
-                self.parameters.gradients.div_(count)
+            self._divided()
         return own
+
+    def bytes_per_epoch(self, steps: int) -> int | None:
+        if self._partners != "all" and self.communicator.size > 1:
+            return None
+        return steps // self._every * self._ring_bytes(sum(tensor.numel() for tensor in self._averaged))
 
     def _average(self) -> None:
         communicator = self.communicator

@@ -1,8 +1,5 @@
 """Synchronisation with neighbours alone: every rank keeps a model of its own and mixes it with those beside it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 import torch
 
@@ -10,21 +7,19 @@ from anatomy.partitions.store import Partition
 from anatomy.phases import Phase
 from anatomy.training.annotations import phase
 from anatomy.training.communication import Communicator, Kind
-from anatomy.training.gradients import GradientSynchroniser
+from anatomy.training.gradients._own_models import Averaged
 from anatomy.training.optimizer import FlatParameters
 
 VALUES_PER_PARAMETER = 2
 """What a rank sends each neighbour in a step: its weights and its gradients."""
 
 
-class NeighbourMixing(GradientSynchroniser):
+class NeighbourMixing(Averaged):
     """Before each update, weights and gradients become weighted means of the neighbours' and a rank's own.
 
     `weights` float64 [ranks, ranks], doubly stochastic, 0 between ranks that are no neighbours. `num_seed_nodes`: of
     all ranks in one step; mixed gradients are scaled so that with uniform weights they are those of the mean loss.
     """
-
-    sums_losses = False
 
     def __init__(
         self, parameters: FlatParameters, communicator: Communicator, weights: np.ndarray, num_seed_nodes: int
@@ -61,22 +56,6 @@ class NeighbourMixing(GradientSynchroniser):
                 self._mixed.add_(self._own, alpha=weight)
             elif weight > 0:
                 self._mixed.add_(next(received), alpha=weight)
-
-
-@contextmanager
-def mean_model(parameters: FlatParameters, communicator: Communicator, *, keep: bool) -> Iterator[None]:
-    """Within this, the weights are the mean of all ranks', the same on every rank; afterwards the rank's own again.
-
-    With `keep` they stay the mean. Every rank has to enter it; counted as an all-reduce of weights.
-    """
-    values = parameters.values
-    own = values.clone()
-    mean = values.to(communicator.device, copy=True)
-    communicator.sum(mean, Kind.WEIGHTS)
-    values.copy_(mean.div_(communicator.size))
-    yield
-    if not keep:
-        values.copy_(own)
 
 
 def ring(size: int) -> np.ndarray:

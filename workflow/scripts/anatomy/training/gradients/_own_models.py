@@ -29,3 +29,12 @@ class OwnModels(GradientSynchroniser):
         yield
         if not keep:
             values.copy_(own)
+
+
+class Averaged(OwnModels):
+    """The model of a run is the mean of all ranks'."""
+
+    def common_model(self) -> torch.Tensor:
+        mean = self.parameters.values.clone()
+        self._start_sum(mean)()
+        return mean.div_(self.communicator.size)

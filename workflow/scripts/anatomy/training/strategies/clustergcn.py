@@ -26,7 +26,6 @@ from typing import Any
 import torch
 
 from anatomy.training.clusters import ClusterBatches, ClusterLoss, cut_into_clusters
-from anatomy.training.communication import ring_bytes
 from anatomy.training.evaluation import Evaluator
 from anatomy.training.parts import local_part
 from anatomy.training.strategies._base import EpochResult, PredictedBytes
@@ -90,8 +89,3 @@ class Strategy(Base):
     def steps_of_all(self) -> int:
         """Steps of an epoch in which every rank takes a batch per step, as long as there are any."""
         return math.ceil(len(self.batches) / self.context.communicator.size)
-
-    def all_reduce_bytes(self, payload: int) -> int:
-        """Bytes that all ranks together send in one all-reduce of so many."""
-        size = self.context.communicator.size
-        return sum(ring_bytes(payload, rank, size) for rank in range(size))

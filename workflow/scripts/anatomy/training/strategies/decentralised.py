@@ -28,12 +28,10 @@ from anatomy.training.mixing import (
     VALUES_PER_PARAMETER,
     NeighbourMixing,
     complete,
-    mean_model,
     metropolis_weights,
     ring,
     touching,
 )
-from anatomy.training.strategies._base import EpochResult
 from anatomy.training.strategies._fullgraph import FullGraphStrategy
 
 OPTIONS: dict[str, Any] = {
@@ -65,15 +63,6 @@ class Strategy(FullGraphStrategy):
             context.graph.manifest["split"]["train"],
         )
         context.gradients = self._mixing
-        self._is_last_epoch = False
-
-    def train_epoch(self, epoch: int, record_accesses: bool = False) -> EpochResult:
-        self._is_last_epoch = epoch == self.context.specification.strategy["epochs"] - 1
-        return super().train_epoch(epoch, record_accesses)
-
-    def evaluate(self) -> dict[str, float | None]:
-        with mean_model(self._mixing.parameters, self.context.communicator, keep=self._is_last_epoch):
-            return super().evaluate()
 
     def weights_bytes(self) -> int:
         num_messages = int(np.count_nonzero(self._neighbours()))

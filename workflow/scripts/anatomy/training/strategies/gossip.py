@@ -39,11 +39,8 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-import torch
-
 from anatomy.training.gossip import GossipSynchroniser, Meetings, from_pool, store_of
-from anatomy.training.mixing import mean_model
-from anatomy.training.strategies._base import EpochResult, PredictedBytes
+from anatomy.training.strategies._base import EpochResult
 from anatomy.training.strategies.clustergcn import Strategy as ClusterStrategy
 
 OPTIONS: dict[str, Any] = {
@@ -112,12 +109,10 @@ class Strategy(ClusterStrategy):
         )
         context.gradients = self._gossip
         self._summed = (0.0, 0)
-        self._is_last_epoch = False
 
     def train_epoch(self, epoch: int, record_accesses: bool = False) -> EpochResult:
         context = self.context
         context.model.train()
-        self._is_last_epoch = epoch == context.specification.strategy["epochs"] - 1
         batches = self.batches.of_epoch(context.specification.seed, epoch)
         loss_sum, train_nodes, steps = 0.0, 0, 0
         self._gossip.enter(f"{self._name}/{epoch}", context.specification.seed, epoch)
@@ -133,21 +128,7 @@ class Strategy(ClusterStrategy):
         return EpochResult(steps, train_nodes, loss_sum / train_nodes if train_nodes else math.nan)
 
     def complete(self, result: EpochResult) -> EpochResult:
-        communicator = self.context.communicator
-        summed = torch.tensor(self._summed, dtype=torch.float64, device=communicator.device)
-        communicator.sum(summed)
-        return replace(result, loss=float(summed[0] / summed[1]))
-
-    def evaluate(self) -> dict[str, float | None]:
-        with mean_model(self._gossip.parameters, self.context.communicator, keep=self._is_last_epoch):
-            return super().evaluate()
-
-    def predict(self) -> PredictedBytes:
-        options, size = self.context.specification.strategy, self.context.communicator.size
-        if options["partners"] != "all" and size > 1:
-            return PredictedBytes(0, 0, None, 0)
-        exchanges = self.steps_of_all() // options["every"]
-        return PredictedBytes(0, 0, exchanges * self.all_reduce_bytes(self._gossip.message_bytes), 0)
+        return replace(result, loss=self.context.mean_loss(*self._summed))
 
     def _numbers(self, epoch: int) -> Iterator[int]:
         """Which of the epoch's batches this rank takes; with `all`, as many on every rank, some of them none."""
