@@ -30,7 +30,9 @@ uninterrupted one only where nothing is left to timing: with `all`, or with `mat
 enough. For the same reason there is a closed form of the bytes for `all` alone.
 
 A profiled run's ranks may reach its window in different epochs, since a fast rank makes more steps of each. A rank
-that waits there for the others answers no search; who looks for it loses its patience and goes on.
+that waits there for the others answers no search; who looks for it loses its patience and goes on. Looking for a
+partner is no collective: in a trace it is time in `sync` and counts as other. Exchanges are messages, which a trace's
+reader matches where both ranks have them in the same step of their own.
 """
 
 import math
