@@ -164,13 +164,13 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    ("make", "rounds"), [(make, rounds) for make, several in CASES.values() for rounds in several], ids=str
+    ("kind", "rounds"), [(kind, rounds) for kind, (_, several) in CASES.items() for rounds in several], ids=str
 )
-def test_no_interleaving_is_stuck_or_goes_on_for_ever(make, rounds):
-    explored = explore(make(*rounds))
+def test_no_interleaving_is_stuck_or_goes_on_for_ever(kind, rounds):
+    explored = explore(CASES[kind][0](*rounds))
     assert not explored.stuck
     assert not explored.circular
-    assert explored.exchanges or sum(number > 0 for number in rounds) < 2
+    assert explored.exchanges
 
 
 def goes_without_a_word(search: Search, answer: Any) -> Search:
