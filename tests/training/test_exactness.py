@@ -105,6 +105,20 @@ def test_one_rank_sends_nothing(full_graph_jobs):
     assert epochs.filter(regex="^sent_.*_bytes$").to_numpy().sum() == 0
 
 
+@pytest.mark.parametrize("ranks", RANKS)
+def test_accuracies_at_own_nodes_make_up_the_one_over_all(small, full_graph_jobs, ranks):
+    """Each rank's, weighed by its nodes in the split; a rank without any has none."""
+    job = full_graph_jobs["sage", "torch", ranks]
+    epochs = pd.read_parquet(job.out / "epochs.parquet").set_index(["epoch", "rank"])
+    parts, split = np.load(job.partition / "assignment.npy"), small.graph.split
+    for place, name in enumerate(("train", "val", "test")):
+        counts = np.bincount(parts[split == place], minlength=ranks)
+        own = epochs[f"own_{name}_accuracy"].unstack()
+        assert own.isna().all().tolist() == (counts == 0).tolist()
+        hits = (own.fillna(0) * counts).sum(axis=1) / counts.sum()
+        np.testing.assert_allclose(hits, epochs[f"{name}_accuracy"].unstack()[0])
+
+
 @pytest.mark.parametrize("layer", ["sage", "gcnii", "ressage"])
 def test_all_ranks_report_one_accuracy_which_is_the_predictions(small, full_graph_jobs, layer):
     """The accuracy after the last epoch, from the dense forward pass with the final weights."""
