@@ -32,7 +32,8 @@ neighbourhoods it holds. Marks are means over seeds, whiskers reach from the low
 failed are named above their panel; runs without a baseline are left out.
 """
 
-DRAWN = (*ROW, "mark", "period", "x", "value", "low", "high", "n", "failure")
+DRAWN = (*ROW, "mark", "period", "kept", "x", "value", "low", "high", "n", "failure")
+_PLACES = ("row", "kept")
 _STEP = 1.07
 """Lines stand apart at a period by this factor, so that each mark can be seen."""
 _ZERO = {"color": _style.FAINT, "linestyle": "--", "linewidth": 0.8}
@@ -42,10 +43,11 @@ def summarise(table: pd.DataFrame) -> pd.DataFrame:
     """What is drawn, one row per mark: `lost` (points of percent, at a `period`, drawn at `x`) or `failure`."""
     table = labelled(table, ("correction", "partitioner", "model", "ranks"))
     table = table.assign(period=as_number(table["period"]), points=100 * as_number(table["accuracy_lost"]))
-    losses = over_seeds(completed(table), [*ROW, "period"], "points")
+    table["kept"] = [f"period {period:g}" for period in table["period"]]
+    losses = over_seeds(completed(table), [*ROW, "period", "kept"], "points")
     middle = (losses.groupby("panel")["row"].transform("max") + losses.groupby("panel")["row"].transform("min")) / 2
     losses["x"] = losses["period"] * _STEP ** (losses["row"] - middle)
-    return marks(DRAWN, lost=losses, failure=failures(table, ROW))
+    return marks(DRAWN, lost=losses, failure=failures(table, [*ROW, "kept"]))
 
 
 def draw(table: pd.DataFrame) -> tuple[Figure, pd.DataFrame]:
@@ -58,7 +60,8 @@ def draw(table: pd.DataFrame) -> tuple[Figure, pd.DataFrame]:
     looks = _style.looks(dict.fromkeys(shown["label"]))
     figure, axes = _style.panel_grid(TITLE, len(panels), 2.2)
     for cell, (panel, part) in zip(axes, panels, strict=True):
-        _style.head_panel(cell, panel, lost(part))
+        failed = lost(part, _PLACES)
+        _style.head_panel(cell, panel, failed.assign(label=failed["label"] + ", " + failed["kept"]))
         cell.set_xlabel("Epochs between changes (logarithmic)")
         cell.set_ylabel("Accuracy lost (points of %)")
         _style.mark(cell.axhline(0, zorder=2, **_ZERO), "baseline")
@@ -74,6 +77,6 @@ def draw(table: pd.DataFrame) -> tuple[Figure, pd.DataFrame]:
         cell.set_xticks(periods, [f"{period:g}" for period in periods])
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
     handles.append(Line2D([], [], **_ZERO, label="full-graph training"))
-    words = note(drawn, "Means; whiskers: lowest to highest seed")
+    words = note(drawn, "Means; whiskers: lowest to highest seed", _PLACES)
     _style.finish(figure, words, handles, ncols=2)
     return figure, drawn
