@@ -302,7 +302,7 @@ def test_a_partitioner_cuts_for_the_hosts_that_runs_have(ranks, ranks_per_host, 
 def test_stages_are_checked_against_every_number_of_ranks():
     config = changed("strategies.fullgraph", {"method": "pipeline", "epochs": 3, "stages": 2})
     config["experiments"]["all"]["ranks"] = [2, 3]
-    assert "strategies.fullgraph.stages: found 2 for 3 ranks" in message(config)
+    assert "strategies.fullgraph.stages: found 2 for 3 rank(s)" in message(config)
     config["experiments"]["all"]["ranks"] = [2, 4]
     assert "experiments.all" not in message(config)
 

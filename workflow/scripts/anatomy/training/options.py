@@ -269,13 +269,13 @@ def rank_contradictions(strategy: Options, model: Options, num_ranks: int) -> It
     num_groups = strategy[option] or num_ranks
     if num_ranks % num_groups:
         yield (
-            f"strategy.{option}: found {num_groups} for {num_ranks} ranks, which share {option} evenly; use a divisor "
-            "of the ranks"
+            f"strategy.{option}: found {num_groups} for {num_ranks} rank(s), which share {option} evenly; use a "
+            "divisor of the ranks"
         )
     elif num_groups > model["num_layers"]:
-        who = f"{num_ranks} ranks" if num_groups == num_ranks else f"{num_groups} {option}"
+        who = "ranks" if num_groups == num_ranks else option
         yield (
-            f"model.num_layers: found {model['num_layers']} layers for {who}, but with strategy "
+            f"model.num_layers: found {model['num_layers']} layers for {num_groups} {who}, but with strategy "
             f"{strategy['method']!r} each of these owns a layer or more; use a model of at least {num_groups} layers, "
-            f"or fewer of them"
+            f"or fewer {who}"
         )
