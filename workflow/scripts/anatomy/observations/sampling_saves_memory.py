@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from anatomy.observations.common.beside_baseline import compared, means
+from anatomy.observations.common.beside_baseline import by_strategy, compared, means
 from anatomy.observations.common.evidence import Repetitions, repetitions
 
 CLAIM = (
@@ -37,8 +37,7 @@ def notes(table: pd.DataFrame, options: Mapping[str, Any]) -> dict[str, Any]:
     """Mean ratio by strategy, and by strategy and ranks; mean peak by strategy and ranks."""
     rows = _ratios(table, options)
     return {
-        "ratio_by_strategy": means(rows, "value", "strategy"),
-        "ratio_by_strategy_and_ranks": means(rows, "value", "strategy", "ranks"),
+        **by_strategy(rows, "ratio"),
         "peak_memory_bytes_by_strategy_and_ranks": means(rows, "peak_memory_bytes", "strategy", "ranks"),
     }
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from anatomy.observations.common.beside_baseline import compared, means
+from anatomy.observations.common.beside_baseline import by_strategy, compared, means
 from anatomy.observations.common.evidence import Repetitions, repetitions
 
 CLAIM = (
@@ -60,8 +60,7 @@ def notes(table: pd.DataFrame, options: Mapping[str, Any]) -> dict[str, Any]:
     """Mean accuracy lost in time by strategy, and by strategy and ranks; beside it the gain in an epoch's time."""
     rows = _lost(table, options)
     return {
-        "accuracy_lost_in_time_by_strategy": means(rows, "value", "strategy"),
-        "accuracy_lost_in_time_by_strategy_and_ranks": means(rows, "value", "strategy", "ranks"),
+        **by_strategy(rows, "accuracy_lost_in_time"),
         "gain_by_strategy": means(rows, "gain", "strategy"),
     }
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from anatomy.observations.common.beside_baseline import compared, means
+from anatomy.observations.common.beside_baseline import by_strategy, compared, means
 from anatomy.observations.common.evidence import Repetitions, repetitions
 
 CLAIM = (
@@ -49,8 +49,7 @@ def notes(table: pd.DataFrame, options: Mapping[str, Any]) -> dict[str, Any]:
     """Mean accuracy lost by strategy, and by strategy and ranks; mean accuracy of each strategy."""
     rows = _lost(table, options)
     return {
-        "accuracy_lost_by_strategy": means(rows, "value", "strategy"),
-        "accuracy_lost_by_strategy_and_ranks": means(rows, "value", "strategy", "ranks"),
+        **by_strategy(rows, "accuracy_lost"),
         "val_accuracy_by_strategy": means(rows, "val_accuracy", "strategy"),
     }
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from anatomy.observations.common.beside_baseline import compared, means
+from anatomy.observations.common.beside_baseline import by_strategy, compared, means
 from anatomy.observations.common.evidence import Repetitions, repetitions
 
 CLAIM = (
@@ -49,8 +49,7 @@ def notes(table: pd.DataFrame, options: Mapping[str, Any]) -> dict[str, Any]:
     """Mean ratio by strategy, and by strategy and ranks; share of a step that stays exposed."""
     rows = _ratios(table, options)
     return {
-        "ratio_by_strategy": means(rows, "value", "strategy"),
-        "ratio_by_strategy_and_ranks": means(rows, "value", "strategy", "ranks"),
+        **by_strategy(rows, "ratio"),
         "exposed_share_by_strategy_and_ranks": means(rows, "exposed_share", "strategy", "ranks"),
     }
 

@@ -47,3 +47,11 @@ def means(rows: pd.DataFrame, measure: str, *columns: str) -> dict[str, float]:
         ): float(values.mean())
         for key, values in groups
     }
+
+
+def by_strategy(rows: pd.DataFrame, name: str) -> dict[str, dict[str, float]]:
+    """Notes that every comparison has: mean `value`, called `name`, by strategy, and by strategy and ranks."""
+    return {
+        f"{name}_by_strategy": means(rows, "value", "strategy"),
+        f"{name}_by_strategy_and_ranks": means(rows, "value", "strategy", "ranks"),
+    }
