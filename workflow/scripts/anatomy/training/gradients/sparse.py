@@ -7,7 +7,7 @@ with the largest sums are chosen, by all ranks alike, so that they are all-reduc
 The first steps are dense (`warmup_steps`), as the paper's warm-up.
 
 Momentum correction is that of Deep Gradient Compression (Lin, Han, Mao, Wang and Dally, ICLR 2018, arXiv 1712.01887,
-equation 4 and, masking, equation 5), which the paper takes up for its chunks: a chunk that stays at home adds up
+sections 3.2 and, masking, 3.3), which the paper takes up for its chunks: a chunk that stays at home adds up
 velocities u <- momentum u + gradient, not gradients, and both its sum and its velocity are cleared when it is sent.
 Both papers' optimiser is SGD with momentum. Here it is Adam: its first moment takes the place of the global momentum,
 and of a chunk that was not chosen, weights and moments stay as they are (`optimizer.PartialAdam`). Which velocity a
@@ -41,7 +41,7 @@ OPTIONS: dict[str, Any] = {
             "type": "integer",
             "minimum": 1,
             "default": 256,
-            "description": "Gradients per chunk (GradientFlow: 32000, of tens of millions).",
+            "description": "Gradients per chunk.",
         },
         "momentum": {
             "type": "number",
