@@ -7,8 +7,9 @@ whose samples belong to nobody; here a seed node lies in a part, so that a rank 
 and only what is over moves (`_unequal`).
 
 The measurement: ranks take turns, each with batches of 0, 1/4, 1/2, 1, 2, … times `batch_size` seed nodes, up to
-`max_growth` times, while the others only answer its requests and take part in the all-reduce. The median of
-`measurements` steps after one that is thrown away is a point of the rank's curve, fetching and synchronising included.
+`max_growth` times, while the others only answer its requests and take part in the all-reduce. That is done
+`measurements` times after a round that is thrown away, so that neither a slow start nor a passing disturbance is taken
+for a slow rank. The median is a point of the rank's curve, fetching and synchronising included.
 Nothing is learnt meanwhile. What is sent counts as set-up. A rank that is emulated to be slow is so here as in the
 first step of training. Poplar grows batches until memory is full, to find the largest; here `max_growth` bounds them.
 Its spline may wiggle; this one is monotone, so that every time has one batch size, and the search is exact: no other
@@ -51,7 +52,7 @@ OPTIONS: dict[str, Any] = {
         "measurements": {
             "type": "integer",
             "minimum": 1,
-            "default": 3,
+            "default": 5,
             "description": "Steps measured for each rank and batch size, of which the median counts.",
         },
         "max_growth": {
@@ -65,6 +66,7 @@ OPTIONS: dict[str, Any] = {
 }
 
 BASE = "minibatch"
+PACKAGES = ("numba",)
 DEPENDS_ON_TIMES = True
 """Two runs of one seed need not be equal, since what they train depends on how quick the ranks are."""
 
@@ -101,33 +103,28 @@ class Strategy(UnequalStrategy):
         """Seconds of a step of each rank with each batch size, float64 [ranks, sizes], the same on every rank."""
         context = self.context
         communicator, steps_begun = context.communicator, context.disturbance.steps
-        seconds = torch.zeros(communicator.size, len(sizes), dtype=torch.float64)
+        num_sweeps = 1 + context.specification.strategy["measurements"]
+        elapsed_s = np.empty((num_sweeps, communicator.size, len(sizes)))
+        generator = generator_for(context.specification.seed, communicator.rank)
+        own, *others = self._seed_nodes_of[communicator.rank :] + self._seed_nodes_of[: communicator.rank]
+        nodes = torch.cat([own[torch.randperm(own.shape[0], generator=generator)], *others])
         context.model.train()
-        devices = [context.device] if context.device.type == "cuda" else []
-        with torch.random.fork_rng(devices):
-            for rank in range(communicator.size):
-                for place, size in enumerate(sizes):
-                    elapsed_s = self._median_step(rank, size)
-                    if rank == communicator.rank:
-                        seconds[rank, place] = elapsed_s
+        with torch.random.fork_rng([context.device] if context.device.type == "cuda" else []):
+            for sweep, rank, place in np.ndindex(elapsed_s.shape):
+                seeds = nodes[: sizes[place] if rank == communicator.rank else 0]
+                elapsed_s[sweep, rank, place] = self._timed_step(seeds, generator)
         context.disturbance.steps = steps_begun
-        seconds = seconds.to(communicator.device)
+        seconds = torch.zeros(communicator.size, len(sizes), dtype=torch.float64, device=communicator.device)
+        seconds[communicator.rank] = torch.from_numpy(np.median(elapsed_s[1:, communicator.rank], axis=0))
         communicator.sum(seconds)
         return seconds.cpu().numpy()
 
-    def _median_step(self, rank: int, size: int) -> float:
-        """Seconds of a step in which one rank alone has seed nodes, as every rank sees it."""
+    def _timed_step(self, seeds: torch.Tensor, generator: torch.Generator) -> float:
+        """Seconds of a step that updates nothing, with these seed nodes of this rank's."""
         context = self.context
-        generator = generator_for(context.specification.seed, rank)
-        own, *others = self._seed_nodes_of[rank:] + self._seed_nodes_of[:rank]
-        nodes = torch.cat([own[torch.randperm(own.shape[0], generator=generator)], *others])
-        seeds = nodes[: size if rank == context.communicator.rank else 0]
-        elapsed_s = []
-        for _ in range(1 + context.specification.strategy["measurements"]):
-            context.communicator.wait_for_all()
-            start = time.perf_counter()
-            with context.disturbance.step():
-                context.gradients.backward(self._unprepared_losses(seeds, generator))
-                context.gradients.synchronise()
-            elapsed_s.append(time.perf_counter() - start)
-        return float(np.median(elapsed_s[1:]))
+        context.communicator.wait_for_all()
+        start = time.perf_counter()
+        with context.disturbance.step():
+            context.gradients.backward(self._unprepared_losses(seeds, generator))
+            context.gradients.synchronise()
+        return time.perf_counter() - start

@@ -72,6 +72,7 @@ OPTIONS: dict[str, Any] = {
 }
 
 BASE = "minibatch"
+PACKAGES = ("numba",)
 DEPENDS_ON_TIMES = True
 """Two runs of one seed need not be equal, since what they train depends on how quick the ranks are."""
 
