@@ -222,7 +222,7 @@ def placement(**options: Any) -> pd.DataFrame:
     rng = np.random.default_rng(11)
     orders, sizes = ("0 1", "1 0"), iter((2e6, 9e6, 6e6, 12e6))
     names = {
-        "placed": ("0 1", "0 1"),
+        "minibatch": ("0 1", "0 1"),
         "placed-1": ("1 0", "0 1"),
         "placed-2": ("0 1", "1 0"),
         "placed-3": ("1 0", "1 0"),
@@ -230,11 +230,11 @@ def placement(**options: Any) -> pd.DataFrame:
     means = dict(zip(names, sizes, strict=True))
     rows = []
     for run in unique_runs(**{**options, "strategies": tuple(names), "partitioners": ("metis",)}):
-        if run["status"] != "completed":
-            rows.append(run)
-            continue
         samplers, stores = names[run["strategy"]]
         about = {"samplers": samplers, "stores": stores, "together": samplers == stores == orders[0]}
+        if run["status"] != "completed":
+            rows.append({**run, **about})
+            continue
         for sender, receiver in ((0, 1), (1, 0)):
             size = means[run["strategy"]] / 2 * rng.uniform(0.95, 1.05)
             pair = {"sender": sender, "receiver": receiver}

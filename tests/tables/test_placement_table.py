@@ -22,7 +22,14 @@ def placed(results):
     """Make a run of a placement that sent so much; returns its name."""
 
     def make(name: str, sent: list[list[int]], **options) -> str:
-        options = {"epochs": 3, "fanouts": [2, 2], "batch_size": 8, "name": name} | options
+        options = {
+            "epochs": 3,
+            "fanouts": [2, 2],
+            "batch_size": 8,
+            "name": name,
+            "samplers": None,
+            "stores": None,
+        } | options
         return results.run(
             method=name,
             options=options,

@@ -65,16 +65,18 @@ def _compared_by(run: StudyRun) -> tuple[Any, ...]:
 
 
 def _pairs(run: StudyRun, baselines: Mapping[tuple[Any, ...], StudyRun]) -> list[dict[str, Any]]:
-    if not _counted(run) or run.spec["ranks"] == 1:
+    if "samplers" not in run.spec["strategy"]:
         return [run.columns]
     samplers, stores = _placement(run)
-    measured = np.mean([_array(rows, "sent_to_bytes") for rows in _by_epoch(run)], axis=0)
-    predicted = _predicted(baselines.get(_compared_by(run)), samplers, stores)
     leading = run.columns | {
         "samplers": " ".join(map(str, samplers)),
         "stores": " ".join(map(str, stores)),
         "together": _is_together(run),
     }
+    if not _counted(run) or run.spec["ranks"] == 1:
+        return [leading]
+    measured = np.mean([_array(rows, "sent_to_bytes") for rows in _by_epoch(run)], axis=0)
+    predicted = _predicted(baselines.get(_compared_by(run)), samplers, stores)
     return [
         leading
         | {"sender": sender, "receiver": receiver, "measured_bytes_per_epoch": measured[sender, receiver]}
