@@ -49,50 +49,58 @@ class Sage(nn.Module):
 
 def main() -> None:
     engine, spec, graph, partition, out = sys.argv[1], *map(Path, sys.argv[2:])
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dgl = load_dgl()
     inputs = open_inputs(spec, graph, partition)
     dist.init_process_group("gloo", init_method="env://")
-    whole = dgl.graph(
-        ("csc", (torch.from_numpy(inputs.graph.indptr.copy()), torch.from_numpy(inputs.graph.indices.copy()), []))
-    )
+    structure = [torch.from_numpy(array.copy()) for array in (inputs.graph.indptr, inputs.graph.indices)]
+    whole = dgl.graph(("csc", (*structure, [])))
     features, labels = (torch.from_numpy(np.array(array)) for array in (inputs.graph.features, inputs.graph.labels))
     labels = labels.to(torch.int64)
-    split = np.asarray(inputs.graph.split)
-    options, training = inputs.specification.strategy, inputs.specification.training
     model = Sage(dgl, features.shape[1], inputs.specification.model.hidden, inputs.graph.num_classes)
     if engine == "distdgl":
-        loader, table, names = _distributed(dgl, inputs, rank, size)
-        trained = DistributedDataParallel(model)
+        loader, table, names = _distributed(dgl, inputs)
+        seconds = _train(inputs, model, DistributedDataParallel(model), loader, table, labels[names])
     else:
-        seeds = torch.from_numpy(np.flatnonzero(split == TRAIN)[rank::size])
-        sampler = dgl.dataloading.NeighborSampler(options["fanouts"])
-        loader = dgl.dataloading.DataLoader(whole, seeds, sampler, batch_size=options["batch_size"], shuffle=True)
-        table, names, trained = features, torch.arange(len(labels)), model
-    optimizer = torch.optim.Adam(model.parameters(), lr=training.learning_rate)
-    seconds = []
-    for _ in range(options["epochs"]):
-        dist.barrier()
-        start = time.perf_counter()
-        for input_nodes, seeds, blocks in loader:
-            loss = functional.cross_entropy(trained(blocks, table[input_nodes]), labels[names[seeds]])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        seconds.append(time.perf_counter() - start)
+        seconds = _train(inputs, model, model, _alone(dgl, inputs, whole), features, labels)
     with torch.no_grad():
         right = (model([whole, whole], features).argmax(1) == labels).numpy()
+    split = np.asarray(inputs.graph.split)
     accuracies = {name: float(right[split == number].mean()) for number, name in enumerate(SPLITS)}
     out.write_text(json.dumps({"seconds": seconds, "accuracies": accuracies}))
     dist.barrier()
     os._exit(0)  # DistDGL's servers end with this process
 
 
-def _distributed(dgl, inputs, rank: int, size: int):
+def _train(inputs, model, trained, loader, table, labels: torch.Tensor) -> list[float]:
+    """Seconds of each epoch; `table` and `labels` are those of the loader's nodes."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=inputs.specification.training.learning_rate)
+    seconds = []
+    for _ in range(inputs.specification.strategy["epochs"]):
+        dist.barrier()
+        start = time.perf_counter()
+        for input_nodes, seeds, blocks in loader:
+            loss = functional.cross_entropy(trained(blocks, table[input_nodes]), labels[seeds])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def _alone(dgl, inputs, whole):
+    """DGL's loader of this process's share of the training nodes."""
+    options = inputs.specification.strategy
+    training = np.flatnonzero(np.asarray(inputs.graph.split) == TRAIN)
+    seeds = torch.from_numpy(training[dist.get_rank() :: dist.get_world_size()])
+    sampler = dgl.dataloading.NeighborSampler(options["fanouts"])
+    return dgl.dataloading.DataLoader(whole, seeds, sampler, batch_size=options["batch_size"], shuffle=True)
+
+
+def _distributed(dgl, inputs):
     """DistDGL's loader and feature table, and for each of DGL's nodes its id in the study."""
-    context = SimpleNamespace(communicator=Communicator(rank, size), **vars(inputs))
+    context = SimpleNamespace(communicator=Communicator(dist.get_rank(), dist.get_world_size()), **vars(inputs))
     servers = connect(context)
     numbering = torch.from_numpy(servers.numbering.original)
     training = torch.from_numpy(np.asarray(inputs.graph.split)[servers.numbering.original] == TRAIN)
