@@ -167,3 +167,14 @@ def test_axes_without_a_number_have_no_ticks(make_table):
         "strategies", make_table("strategies", partitioners=("metis",)).assign(**dict.fromkeys(columns))
     )
     assert [len(axes.get_xticks()) > 0 for axes in figure.axes] == [True, False, True, True, True, True]
+
+
+def test_batches_that_were_not_profiled_keep_their_row(make_table):
+    table = make_table("preparation", partitioners=("metis",))
+    lost = [name for name in table if name.endswith("_s_per_step")]
+    plain = table["strategy"] == "minibatch"
+    for names, rows in ((lost, plain), (lost, plain | ~plain)):
+        table.loc[rows, names] = pd.NA
+        figure, drawn = drawn_from("preparation", table)
+        assert sorted(set(drawn["row"])) == [0, 1, 2]
+        assert words_of(figure).count("not profiled") == rows.groupby(table["strategy"]).any().sum()

@@ -60,7 +60,8 @@ def summarise(table: pd.DataFrame) -> pd.DataFrame:
     """What is drawn, one row per mark.
 
     `mark` is `phase` (a segment in ms, with its start), `total` (where the bar ends), `hits` (percent), `saved` and
-    `memory` (megabytes, 1e6 B), or `failure`; `low` and `high` are the extreme seeds.
+    `memory` (megabytes, 1e6 B), `nothing` (a row that was not profiled) or `failure`; `low` and `high` are the extreme
+    seeds.
     """
     table = labelled(table)
     done = completed(table)
@@ -75,11 +76,13 @@ def summarise(table: pd.DataFrame) -> pd.DataFrame:
         memory=as_number(done["cache_bytes"]) / 1e6,
     )
     cached = cached[cached["memory"] > 0]
+    unprofiled = done.groupby(list(ROW), sort=False).filter(lambda row: row[list(PHASES)].isna().all(axis=None))
     return marks(
         DRAWN,
         phase=_segments(over_seeds(parts, (*ROW, "phase"), "milliseconds")),
         total=over_seeds(totals, ROW, "total"),
         **{mark: over_seeds(cached, ROW, mark) for mark in ("hits", "saved", "memory")},
+        nothing=unprofiled.drop_duplicates(list(ROW)),
         failure=failures(table, ROW),
     )
 
@@ -126,6 +129,9 @@ def _draw_phases(axes: Axes, part: pd.DataFrame) -> None:
         )
         _style.mark(bar, "phase")
     _style.whiskers(axes, "total", part[part["mark"] == "total"])
+    across = axes.get_yaxis_transform()
+    for row in part.loc[part["mark"] == "nothing", "row"]:
+        axes.text(0.02, row, "not profiled", va="center", fontsize=6.5, fontstyle="italic", transform=across)
     axes.set_xlim(left=0)
 
 
