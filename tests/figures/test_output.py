@@ -93,7 +93,7 @@ def test_a_figure_depends_on_its_module_and_the_shared_ones_alone(scripts):
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=scripts, capture_output=True, text=True, check=True)
     loaded, foreign = result.stdout.splitlines()
-    shared = ("_style", "_segments", "_summary", "_compared", "_output")
+    shared = ("_style", "_segments", "_summary", "_compared", "_rows", "_output")
     figures = {f"anatomy.figures.{name}" for name in (*shared, *FIGURES)}
     base = {"anatomy", "anatomy.errors", "anatomy.figures", "anatomy.phases", "anatomy.plugins"}
     assert set(loaded.split()) == figures | base

@@ -76,7 +76,7 @@ def test_of_wide_features_no_aggregate_is_kept():
 
 
 def test_mini_batches_have_parameters_what_is_kept_and_a_rest(owners_of):
-    assert set(owners_of(method="minibatch").columns) == {"parameters", "kept", "rest"}
+    assert set(owners_of(method="minibatch", options={"fanouts": [2, 2]}).columns) == {"parameters", "kept", "rest"}
 
 
 def test_what_a_strategy_keeps_is_as_its_ranks_found_it(owners_of):
