@@ -38,8 +38,8 @@ def test_a_policy_of_gradients_has_its_defaults(tmp_path, gradients):
 @pytest.mark.parametrize(
     ("method", "operators", "expected"),
     [
-        ("minibatch", "torch", {"torch", "numpy"}),
-        ("minibatch", "dgl", {"torch", "numpy", "dgl"}),
+        ("minibatch", "torch", {"torch", "numpy", "numba"}),
+        ("minibatch", "dgl", {"torch", "numpy", "numba", "dgl"}),
         ("distdgl", "torch", {"torch", "numpy", "dgl"}),
         ("distdgl", "dgl", {"torch", "numpy", "dgl"}),
     ],
