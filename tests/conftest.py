@@ -5,12 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(Path(__file__).parent))  # for what several folders of tests use
 
 LONGEST = ("cluster", "workflow")
 """Folders whose tests share something that takes long to make; they come first, so that other tests fill the gaps."""
+
+# Machines are noisy: how long an example takes says nothing.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 def group_of(path: Path) -> tuple[int, Path]:

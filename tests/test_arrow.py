@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anatomy.arrow import named, numbers, texts
@@ -15,7 +15,6 @@ INTEGERS = st.lists(st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)))
 
 
 @pytest.mark.parametrize("kind", ["int32", "int64"])
-@settings(deadline=None)
 @given(values=INTEGERS)
 def test_integers(kind, values):
     valid = np.array([value is not None for value in values], dtype=bool)
@@ -23,20 +22,17 @@ def test_integers(kind, values):
     assert numbers(column, kind, valid).equals(pa.array(values, type=getattr(pa, kind)()))
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(st.none(), st.floats(allow_nan=False))))
 def test_floats(values):
     column = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
     assert numbers(column, "float64", ~np.isnan(column)).equals(pa.array(values, type=pa.float64()))
 
 
-@settings(deadline=None)
 @given(st.lists(st.booleans()))
 def test_booleans(values):
     assert numbers(np.array(values, dtype=bool), "bool").equals(pa.array(values, type=pa.bool_()))
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"])))))
 def test_texts(values):
     found = texts(np.array([*values, None], dtype=object)[:-1])

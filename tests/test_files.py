@@ -90,7 +90,7 @@ class Writer:
         return int(contents.pop())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from(["begin", "write", "publish", "give up", "set aside"]), max_size=30), st.randoms())
 def test_only_the_newest_attempt_publishes_and_none_spoils_what_it_has_published(tmp_path_factory, events, random):
     """`model` is what must lie in the folder; `owner`, the attempt that may change it."""

@@ -17,7 +17,7 @@ from anatomy.observations.common.verdict import (
 numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda value: round(value, 3))
 samples = st.lists(numbers, min_size=3, max_size=12)
 directions = st.sampled_from([">", "<"])
-quick = settings(max_examples=40, deadline=None)
+quick = settings(max_examples=40)
 
 
 def of(values, **censored) -> Repetitions:

@@ -28,7 +28,7 @@ def weight(one: np.ndarray, two: np.ndarray, degrees: tuple[int, int]) -> int:
     return max(0, int(100 * (cosine + 1 - sum(math.exp(-25 / degree) for degree in degrees) / 2)))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32 - 1), num_nodes=st.integers(2, 20), at_once=st.integers(1, 50))
 def test_weights_are_those_of_the_formula(graph_of, monkeypatch, seed, num_nodes, at_once):
     """On directed graphs with loops, however many entries are held at once."""

@@ -98,7 +98,7 @@ def test_without_edges(graph_of, metis_here):
 
 
 @given(data=st.data())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_host_measures_equal_their_definitions(graph_of, data):
     num_nodes = data.draw(st.integers(1, 12))
     node = st.integers(0, num_nodes - 1)

@@ -37,7 +37,7 @@ def assign(graph, options, num_parts):
 
 @pytest.mark.parametrize("method", METHODS)
 @given(case=small_graphs(), data=st.data())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_node_in_one_part_and_no_part_empty(metis_here, graph_of, method, case, data):
     num_nodes, entries = case
     num_parts = data.draw(st.integers(2, num_nodes))
@@ -110,7 +110,7 @@ def ldg_by_definition(num_nodes, entries, order, num_parts, imbalance):
 
 
 @given(case=small_graphs(), num_parts=st.integers(2, 5), seed=st.integers(0, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_ldg_follows_its_rule(graph_of, case, num_parts, seed):
     options = complete_options({"method": "ldg", "seed": seed})
     found = ldg.assign(graph_of(*case), num_parts, options)
@@ -133,7 +133,7 @@ def cut_of(graph, options, num_parts=2):
 
 
 @given(case=small_graphs())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_canonical_adjacency_is_the_undirected_simple_graph(graph_of, case):
     num_nodes, entries = case
     graph = graph_of(num_nodes, entries)
@@ -228,7 +228,7 @@ def test_a_crash_of_metis_is_a_message(stored_graph, ring, tmp_path, monkeypatch
 
 
 @given(case=small_graphs(), data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_level_keeps_every_group_within_its_limit(graph_of, case, data):
     num_nodes, entries = case
     num_parts = data.draw(st.integers(1, num_nodes))

@@ -29,7 +29,7 @@ def test_two_parts_of_skew_two_fifths_are_seven_and_three_tenths():
     assert (sizes(2, 0.4) / 2).tolist() == pytest.approx([0.7, 0.3])
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     num_parts=st.integers(2, 6),
     skew=st.floats(0, 0.8),

@@ -89,7 +89,7 @@ def largest_over_mean(counts):
     max_table_bytes=st.sampled_from([1, 24, 1 << 20]),
     max_cut_edges=st.sampled_from([1, 5, 1 << 20]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_measures_equal_their_definitions(graph_of, case, max_table_bytes, max_cut_edges):
     """Also where the limits on memory make several walks necessary."""
     num_nodes, entries, split, labels, assignment, num_parts = case

@@ -54,7 +54,7 @@ def as_sets(cluster):
 
 
 @given(case=small_graphs(), limit=st.sampled_from([0, 2, 5, 10, 1000]), passes=st.integers(1, 2))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_clusters_follow_the_rule(graph_of, case, limit, passes):
     """In blocks of any size: the stream goes on where it was."""
     with pytest.MonkeyPatch.context() as patch:
@@ -66,7 +66,7 @@ def test_clusters_follow_the_rule(graph_of, case, limit, passes):
 
 
 @given(case=small_graphs(), capacity=st.integers(1, 20), data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_merging_ends_where_no_cluster_has_a_richest_neighbour_with_room(graph_of, case, capacity, data):
     num_nodes = case[0]
     cluster = np.array(data.draw(st.lists(st.integers(0, 9), min_size=num_nodes, max_size=num_nodes)))
@@ -101,7 +101,7 @@ def test_clusters_are_dealt_from_the_largest_and_divided_where_none_fits():
 
 
 @given(case=small_graphs(), imbalance=st.sampled_from([0, 0.05, 0.5]), data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_part_exceeds_its_limit(graph_of, case, imbalance, data):
     num_parts = data.draw(st.integers(1, case[0]))
     options = complete_options({"method": "spring", "imbalance": imbalance})

@@ -65,7 +65,7 @@ def test_a_method_that_gives_parts_to_edges_says_so(name):
 @given(
     case=small_graphs(), num_parts=st.integers(1, 5), seed=st.integers(0, 3), imbalance=st.sampled_from([0, 0.03, 1])
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_libra_follows_its_rule(graph_of, case, num_parts, seed, imbalance):
     options = complete_options({"method": "libra", "seed": seed, "imbalance": imbalance})
     order = np.random.default_rng(seed).permutation(case[0])
@@ -80,7 +80,7 @@ def test_libra_follows_its_rule(graph_of, case, num_parts, seed, imbalance):
     order=st.sampled_from(["random", "natural"]),
     imbalance=st.sampled_from([0, 0.03, 0.5]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_libra_keeps_its_promises(graph_of, case, data, order, imbalance):
     num_nodes, entries = case
     num_parts = data.draw(st.integers(1, num_nodes))
@@ -146,7 +146,7 @@ def replicas_by_definition(num_nodes, entries, edges, nodes=None):
 
 
 @given(case=vertex_cuts())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_root_is_where_the_node_has_edges(graph_of, case):
     num_nodes, entries, edges, num_parts = case
     found = roots(graph_of(num_nodes, entries), np.array(edges, dtype=np.int32), num_parts)
@@ -164,7 +164,7 @@ def test_roots_are_spread(graph_of):
 
 
 @given(case=vertex_cuts(), data=st.data(), block=st.sampled_from([1, 7, 1 << 20]), table=st.sampled_from([1, 1 << 20]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_quality_equals_its_definition(graph_of, case, data, block, table):
     """For any roots, also those that are not among the parts of their node's edges, and in any number of walks."""
     num_nodes, entries, edges, num_parts = case

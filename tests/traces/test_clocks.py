@@ -67,7 +67,7 @@ def exchange(rank, at, offset_ns, uncertainty_ns=10_000):
 planted = st.lists(st.integers(-(10**10), 10**10), min_size=RANKS - 1, max_size=RANKS - 1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), ahead=planted)
 def test_planted_offsets_are_found_within_the_stated_uncertainty(seed, ahead):
     truth = dict(enumerate([0, *ahead]))
@@ -78,7 +78,7 @@ def test_planted_offsets_are_found_within_the_stated_uncertainty(seed, ahead):
     assert clocks["uncertainty_ns"].max() <= 250_000
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), ahead=planted)
 def test_corrected_waiting_is_that_of_one_clock(seed, ahead):
     truth = dict(enumerate([0, *ahead]))
@@ -93,7 +93,7 @@ def test_corrected_waiting_is_that_of_one_clock(seed, ahead):
     assert impossible_notes(by_clocks) == []
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_ranks_of_one_clock_are_not_moved(seed):
     _, (clocks, notes) = estimated(job(seed))

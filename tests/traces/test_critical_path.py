@@ -167,7 +167,7 @@ class TestByHand:
 
 
 @given(programs())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_slack_is_what_running_the_job_again_with_the_element_shrunk_shows(program):
     played = play(program)
     path = in_words(critical_path(*tables_of(played), {}))
@@ -199,7 +199,7 @@ def check_chain(path: pd.DataFrame, end: int | None = None) -> None:
 
 
 @given(tables())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_path_is_found_through_whatever_clocks_and_matches_say(given_tables):
     spans, rows, offsets = given_tables
     path = in_words(critical_path(spans, rows, offsets))

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anatomy.traces.intervals import spans_of, union
@@ -207,7 +207,6 @@ def activity_of(events):
     return Activity(True, *(part for own in spans for part in (own, np.zeros(len(own), dtype=np.int8))), spans[1])
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

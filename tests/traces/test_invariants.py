@@ -110,7 +110,7 @@ def launching_phase(work, phases, instant):
     return (phase_at(phases, min(max(running)[2], max(running)[0])) or "other") if running else None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(phases=named, compute=launched, communication=launched, copies=launched, step_windows=steps)
 def test_a_gpu(new_trace, examined, phases, compute, communication, copies, step_windows):
     trace = build(new_trace, step_windows, phases)
@@ -139,7 +139,7 @@ def test_a_gpu(new_trace, examined, phases, compute, communication, copies, step
     check_against(examined(trace), step_windows, piece_at)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(phases=named, operators=intervals, communication=intervals, step_windows=steps.filter(len))
 def test_a_cpu(new_trace, examined, phases, operators, communication, step_windows):
     trace = build(new_trace, step_windows, phases)
@@ -167,7 +167,7 @@ def test_a_cpu(new_trace, examined, phases, operators, communication, step_windo
     check_against(examined(trace), step_windows, piece_at)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     arrivals=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=4),
     operators=intervals,

@@ -131,7 +131,7 @@ def test_without_operators_the_table_is_empty(examined, new_trace):
 spans = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20), st.integers(0, 2)), min_size=1, max_size=15)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(spans)
 def test_self_times_of_a_thread_add_up_to_the_time_within_operators(operators_of, new_trace, spans):
     trace = new_trace()

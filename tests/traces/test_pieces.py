@@ -67,7 +67,7 @@ def _runs(fine, cell_ns):
 
 
 @pytest.mark.parametrize("at_once", [1, 3, module.AT_ONCE])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(rows=rows, most=st.integers(1, 10), shift=shifts)
 def test_pieces_are_those_that_merging_one_by_one_gives_however_many_are_looked_at_at_once(at_once, rows, most, shift):
     rows = [(track, label, *span) for track, label, span in rows]
@@ -80,7 +80,7 @@ def test_pieces_are_those_that_merging_one_by_one_gives_however_many_are_looked_
         module.AT_ONCE = before
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(rows=rows, most=st.integers(1, 10))
 def test_coarsening_keeps_its_bound_and_covers_what_was_there(rows, most):
     rows = [(track, label, *span) for track, label, span in rows]

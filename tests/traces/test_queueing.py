@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anatomy.traces.rank.queueing import QUEUEING_COLUMNS
@@ -61,7 +61,6 @@ class TestStreams:
         trace.kernel("gemm", 1010, 1015, launch=1010.5)
         assert examined(trace).queueing["delay_mean_ns"].tolist() == [0]
 
-    @settings(deadline=None)
     @given(st.lists(st.tuples(st.integers(7, 9), st.integers(-1, 100)), min_size=1, max_size=40))
     def test_statistics_are_numpys(self, new_trace, examined, delays):
         """Of stream and delay of each kernel, where -1 is unknown."""

@@ -190,7 +190,7 @@ event_fields = st.sampled_from(["name", "cat", "ph", "pid", "tid", "id", "s"])
 event_args = st.sampled_from(["stream", "correlation", "device", "External id"])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     device=devices,
     fields=st.dictionaries(event_fields, odd, max_size=2),
@@ -220,7 +220,7 @@ def test_what_communication_can_not_be_is_missing(new_trace, examined, device, a
     _check_communication(examined(odd_event(new_trace, device, {}, args)).collectives)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(device=devices, args=st.dictionaries(st.sampled_from(COMMUNICATION_ARGUMENTS), odd, min_size=1, max_size=4))
 def test_whatever_communication_says_of_itself_it_is_one_piece_of_it(new_trace, examined, device, args):
     _check_communication(examined(odd_event(new_trace, device, {}, args)).collectives)

@@ -149,7 +149,7 @@ job = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(job=job)
 def test_whatever_the_job_the_file_keeps_to_the_format_and_loses_nothing(tmp_path_factory, job):
     offsets = dict(enumerate(job["offsets"]))

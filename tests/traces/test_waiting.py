@@ -77,7 +77,7 @@ def rank_collectives(draw):
     return (start, length, draw(st.none() | st.integers(0, length)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(spans=rank_pieces(), rows=st.lists(rank_collectives(), max_size=6), gpu=st.booleans())
 def test_every_instant_is_in_one_state(spans, rows, gpu):
     expected = {(step, phase, overlapped): [0, 0, 0] for step, phase, overlapped, _, _ in spans}

@@ -131,7 +131,7 @@ def test_epochs_draw_other_nodes(small, jobs):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 2**32 - 1),
     num_destinations=st.integers(1, 6),

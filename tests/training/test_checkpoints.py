@@ -198,7 +198,7 @@ def test_an_attempt_that_was_taken_over_ends_without_a_result(small, tmp_path, m
     assert (job.out / FOLDER).exists()  # they are the newer attempt's
 
 
-@limits(max_examples=40, deadline=None)
+@limits(max_examples=40)
 @given(some.lists(some.one_of(some.just("claim"), some.tuples(some.integers(0, 3), some.integers(1, 9)))))
 def test_only_what_the_newest_attempt_made_or_took_over_counts(tmp_path_factory, events):
     """Attempts begin (`claim`) and commit checkpoints in any order; `model` is what the newest one may build on."""

@@ -170,7 +170,7 @@ class Stored:
 random_graphs = st.builds(Stored, st.integers(0, 2**32 - 1), st.integers(1, 25), st.sampled_from([0.02, 0.1, 0.4]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graph=random_graphs, num_parts=st.integers(1, 4), num_layers=st.integers(1, 4), data=st.data())
 def test_what_is_held_is_all_in_edges_of_some_parts(graph: Graph, num_parts, num_layers, data):
     assignment = np.array(data.draw(st.lists(st.integers(0, num_parts - 1), min_size=25, max_size=25)))

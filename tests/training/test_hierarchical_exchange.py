@@ -66,7 +66,7 @@ def moved(tables: list[torch.Tensor], legs: list[Leg]) -> None:
         table[leg.receive_rows] = torch.cat(received)
 
 
-@examples(max_examples=60, deadline=None)
+@examples(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1), num_hosts=st.integers(1, 3), ranks_per_host=st.integers(1, 4))
 def test_every_rank_has_its_halo_and_no_row_crosses_to_a_host_twice(seed, num_hosts, ranks_per_host):
     num_parts = num_hosts * ranks_per_host

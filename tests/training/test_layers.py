@@ -45,7 +45,7 @@ def affine(rows: np.ndarray, weights: dict[str, np.ndarray], name: str) -> np.nd
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(block=blocks, at=places, alpha=st.sampled_from([0.0, 0.1, 1.0]), strength=st.sampled_from([0.0, 0.5, 1.5]))
 def test_gcnii_is_its_formula(backend, block, at, alpha, strength):
     """Chen et al. (2020), Eq. 5. `degrees` are the whole graph's, of which a block may hold a sample of the edges.
@@ -82,7 +82,7 @@ def test_gcnii_is_its_formula(backend, block, at, alpha, strength):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(block=blocks, at=places)
 def test_residual_sage_is_its_formula(backend, block, at):
     place = place_of(*at)
@@ -135,7 +135,7 @@ def whole_graph(seed: int, num_nodes: int) -> tuple[Block, torch.Tensor]:
 
 
 @pytest.mark.parametrize("layer", list(LAYERS))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1), num_nodes=st.integers(2, 25))
 def test_a_batch_of_all_neighbours_is_scored_as_on_the_whole_graph(layer, seed, num_nodes):
     """Also what is carried is that of a block's own destinations, which become fewer from layer to layer."""

@@ -124,7 +124,7 @@ def presampled(sampler: NeighbourSampler, training: np.ndarray, rank: int, batch
             yield sampler.sample(seeds, generator).input_nodes
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1), num_ranks=st.integers(1, 4), num_nodes=st.integers(1, 30))
 def test_rows_are_found_as_their_definition_says(seed, num_ranks, num_nodes):
     rng = np.random.default_rng(seed)
@@ -144,7 +144,7 @@ def test_rows_are_found_as_their_definition_says(seed, num_ranks, num_nodes):
     assert counts.tolist() == np.bincount(owner_of[remote], minlength=num_ranks).tolist()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), fanouts=st.lists(st.sampled_from([-1, 1, 2, 5]), min_size=1, max_size=3))
 def test_inclusion_probability_is_its_recurrence(small, seed, fanouts):
     graph, rng = small.graph, np.random.default_rng(seed)
@@ -174,7 +174,7 @@ def test_inclusion_probability_is_how_often_batches_hold_a_node(small):
     assert (np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / draws) + 1e-12).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(number=st.integers(0, 8), depth=st.integers(0, 4), stages=st.integers(0, 5))
 def test_works_are_taken_in_order_and_no_more_are_under_way_than_allowed(number, depth, stages):
     begun, ended = [], []

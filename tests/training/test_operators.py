@@ -45,7 +45,7 @@ blocks = st.builds(
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(block=blocks)
 def test_aggregate_and_its_gradient_equal_the_dense_product(backend, reduce, block):
     features = torch.randn(block.num_sources, 3, requires_grad=True)
@@ -60,7 +60,7 @@ def test_aggregate_and_its_gradient_equal_the_dense_product(backend, reduce, blo
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(block=blocks, heads=st.integers(1, 3))
 def test_attention_and_its_gradient_equal_the_dense_softmax(backend, block, heads):
     operators = load_operators(backend)
@@ -100,7 +100,7 @@ def graph_arrays(seed: int, num_nodes: int) -> tuple[torch.Tensor, torch.Tensor]
     return torch.from_numpy(np.concatenate([[0], np.cumsum(linked.sum(1))])), torch.from_numpy(np.nonzero(linked)[1])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     num_nodes=st.integers(1, 25),
@@ -138,7 +138,7 @@ def test_equal_generators_give_equal_batches_and_others_give_others():
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(block=blocks, others=st.integers(0, 9), seed=st.integers(0, 2**32 - 1))
 def test_a_layer_reads_its_sources_in_a_larger_table(backend, block, others, seed):
     """The same output and weight gradients, wherever in the table the sources' rows lie."""

@@ -240,7 +240,7 @@ def test_a_trace_shows_who_exchanges_within_a_stage(small, tmp_path, run_ranks):
     assert collectives.groupby(["rank", "step"]).size().tolist() == [2 * 2 * 1 + 2] * 4 + [2 * 2 * 3 + 2] * 4
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(num_chunks=some.integers(1, 80), seed=some.integers(0, 1000), num_parts=some.integers(1, 4))
 def test_chunks_hold_every_node_once_with_all_its_in_neighbours(small, num_chunks, seed, num_parts):
     graph, num_stages = small.graph, 2

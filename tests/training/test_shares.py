@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from anatomy.training.shares import adjusted, apportioned, dealt, equal_finish, step_times
@@ -87,14 +87,12 @@ def test_no_other_batch_sizes_end_sooner(drawn, data):
     assert end(sizes) == min(map(end, others))
 
 
-@settings(deadline=None)  # the first imports scipy
 @given(some.lists(some.floats(0, 1), min_size=4, max_size=4), some.integers(1, 5), some.integers(1, 16))
 def test_equally_fast_ranks_get_equal_batches(seconds, ranks, each):
     times = step_times([0, 4, 8, 16], np.array([seconds] * ranks))
     assert equal_finish(times, each * ranks) == [each] * ranks
 
 
-@settings(deadline=None)  # the first imports scipy
 @given(some.lists(some.floats(0, 1), min_size=4, max_size=4))
 def test_a_curve_rises_and_goes_through_its_points(seconds):
     times = step_times([0, 3, 4, 9], np.array([seconds]))

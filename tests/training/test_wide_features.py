@@ -34,7 +34,7 @@ def test_features_are_wide_above_a_multiple_of_the_output(kind):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("kind", PROJECTING)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(block=blocks)
 def test_both_orders_give_the_same_rows_and_gradients(backend, kind, block):
     layer, operators = first_layer(kind, WIDTH), load_operators(backend)
