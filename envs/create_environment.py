@@ -117,8 +117,9 @@ def create(folder):
             file.name,
         ]
         run(pip, "fetching uv from the package index")
-    uv = [inside, "-m", "uv", "pip", "sync", "--quiet", "--python", inside, "--require-hashes", LOCK]
-    run([*uv, "--only-binary", ":all:", "--no-binary", WITHOUT_WHEEL], "installing the packages")
+    # Compiled now, once: where Python is told to write no bytecode, every rank of every run would compile it again.
+    uv = [inside, "-m", "uv", "pip", "sync", "--quiet", "--python", inside, "--compile-bytecode", "--require-hashes"]
+    run([*uv, LOCK, "--only-binary", ":all:", "--no-binary", WITHOUT_WHEEL], "installing the packages")
 
 
 def main():
