@@ -110,6 +110,9 @@ class Strategy(FullGraphStrategy):
         self._num_seed_nodes = 0
         if self.stage.last:
             self._prepare_loss(own)
+        # The first backward pass that is given gradients has torch import what it asks about symbolic shapes: seconds,
+        # which are not the first epoch's.
+        torch.ones(1, requires_grad=True).clone().backward(torch.ones(1))
 
     def train_epoch(self, epoch: int, record_accesses: bool = False) -> EpochResult:
         context, stage = self.context, self.stage
