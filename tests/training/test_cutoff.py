@@ -66,14 +66,14 @@ def test_what_was_done_until_enough_have_finished_is_contributed(values, size, s
 
 def be_uneven_rank(rank: int, num_ranks: int, jobs) -> None:
     """One rank computes slowly."""
-    loss = minibatch.Strategy._loss
+    loss = minibatch.Strategy._forward
 
     def slow_loss(self, *arguments):
         time.sleep(DELAY_S)
         return loss(self, *arguments)
 
     if rank == SLOW_RANK:
-        minibatch.Strategy._loss = slow_loss
+        minibatch.Strategy._forward = slow_loss
     be_rank(rank, num_ranks, jobs)
 
 
