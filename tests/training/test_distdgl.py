@@ -243,7 +243,12 @@ def test_its_phases_are_traced(small, scripts, tmp_path):
         with gzip.open(job.out / f"rank{rank}.json.gz", "rt") as file:
             names = {event.get("name", "") for event in json.load(file)["traceEvents"]}
         phases = {name.removeprefix("phase:") for name in names if name.startswith("phase:")}
-        expected = {*Phase} - {Phase.GATHER, Phase.EXCHANGE, Phase.OTHER}  # fetch includes the local rows
+        expected = {*Phase} - {
+            Phase.GATHER,
+            Phase.EXCHANGE,
+            Phase.DISTURB,
+            Phase.OTHER,
+        }  # fetch includes the local rows
         assert phases - {Phase.EXCHANGE} == expected
 
 

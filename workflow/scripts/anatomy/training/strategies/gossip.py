@@ -130,7 +130,7 @@ class Strategy(ClusterStrategy):
         return EpochResult(steps, train_nodes, loss_sum / train_nodes if train_nodes else math.nan)
 
     def complete(self, result: EpochResult) -> EpochResult:
-        return replace(result, loss=self.context.mean_loss(*self._summed))
+        return super().complete(replace(result, loss=self.context.mean_loss(*self._summed)))
 
     def _numbers(self, epoch: int) -> Iterator[int]:
         """Which of the epoch's batches this rank takes; with `all`, as many on every rank, some of them none."""
