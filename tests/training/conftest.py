@@ -37,7 +37,7 @@ def run_ranks(start_ranks):
     def run(num_ranks: int, jobs: list[cases.Job], be_rank=cases.be_rank) -> None:
         processes = start_ranks(num_ranks, be_rank, jobs)
         for process in processes:
-            process.join(timeout=90)
+            process.join(timeout=600)
         codes = [process.exitcode for process in processes]
         for process in processes:
             process.kill()

@@ -77,7 +77,7 @@ def simulate(case: Case, job: Job) -> tuple[list[float], dict[str, torch.Tensor]
     assignment = np.load(job.partition / "assignment.npy")
     features, labels = torch.from_numpy(graph.features.copy()), torch.from_numpy(graph.labels.copy())
     indptr, indices = torch.from_numpy(graph.indptr.copy()), torch.from_numpy(graph.indices.copy())
-    sampler = NeighbourSampler(operators, indptr, indices, options["fanouts"])
+    sampler = NeighbourSampler(indptr, indices, options["fanouts"])
     model = Model(specification.model, graph.num_features, graph.num_classes, specification.seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     size, losses = options["batch_size"], []

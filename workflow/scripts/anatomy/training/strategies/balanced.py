@@ -21,6 +21,7 @@ Ranks whose speed changes later keep the shares that they were given; `mixed` fo
 """
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ import torch
 
 from anatomy.training.sampling import generator_for
 from anatomy.training.shares import equal_finish, step_times
+from anatomy.training.strategies._base import PredictedBytes
 from anatomy.training.strategies._unequal import UnequalStrategy
 
 OPTIONS: dict[str, Any] = {
@@ -90,6 +92,11 @@ class Strategy(UnequalStrategy):
             return super().first_shares()
         sizes = self.measured_sizes()
         return [float(size) for size in equal_finish(step_times(sizes, self.measure(sizes)), self.largest_batch())]
+
+    def predict(self) -> PredictedBytes:
+        """As `minibatch`, but for what measuring fetches, which no closed form tells."""
+        measures = self.context.specification.strategy["shares"] == "measured" and self.context.communicator.size > 1
+        return replace(super().predict(), sent_features_bytes_once=None) if measures else super().predict()
 
     def measured_sizes(self) -> list[int]:
         """Batch sizes to measure, ascending from 0; none is larger than a step's seed nodes."""
