@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from anatomy.figures import _style
 from anatomy.figures._compared import by_baseline
@@ -162,6 +162,7 @@ def _scale_plain(axes: Axes, points: pd.DataFrame) -> None:
         right = 1.1 * max(points["high"].max(), 1e-9)
         axes.set_xlim(-0.05 * right, right)
     axes.xaxis.set_major_locator(MaxNLocator(3))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
 def _scale_bytes(axes: Axes, low: float, high: float) -> None:
@@ -173,7 +174,8 @@ def _scale_bytes(axes: Axes, low: float, high: float) -> None:
         decades = range(math.floor(math.log10(low / pad)), math.ceil(math.log10(high * pad)))
         ticks = [digit * 10.0**power for power in decades for digit in leading]
         ticks = [tick for tick in ticks if low / pad <= tick <= high * pad]
-        if len(ticks) > 1:
+        # Their labels need some of the axis between them.
+        if ticks and ticks[-1] / ticks[0] > (high * pad**2 / low) ** 0.55:
             break
     axes.xaxis.set_major_locator(FixedLocator([ticks[0], ticks[-1]]))
     axes.xaxis.set_major_formatter(EngFormatter(unit="B", sep=" "))
