@@ -14,6 +14,7 @@ if AT_WORK:
     session.end_with(os.getpid())
     session.end_when_told()
     session.look_again_once()
+    session.measure_in_rounds(PLAN.seed_of)
     collect_failed(logger, Path(RESULTS, "logs"))
     if not workflow.output_settings.verbose:
         show_progress(logger, Path(RESULTS, "logs"))

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,6 +42,7 @@ def test_second_study_is_refused_until_the_first_is_gone_however_it_went(tmp_pat
     code = f"""
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from anatomy import session
 session.hold(Path({str(tmp_path)!r}))
 print("held", flush=True)
@@ -117,3 +119,22 @@ def test_rounds_of_the_scheduler_do_not_multiply(monkeypatch):
         assert threading.active_count() <= before + 1
         assert scheduler._open_jobs.acquire(timeout=10)
         assert not scheduler._open_jobs.acquire(timeout=0.2), f"woken more than {expected} times"
+
+
+def test_runs_of_a_seed_go_before_those_of_the_next(monkeypatch):
+    """Whatever their inputs; what is no run goes first; and seeds have orders of their own."""
+    from snakemake.iocontainers import Wildcards
+    from snakemake.scheduling.greedy import Scheduler
+
+    monkeypatch.setattr(Scheduler, "job_reward", None)
+    seeds = {f"{strategy}.s{seed}": seed for strategy in "abcdefgh" for seed in (-1, 2, 10)}
+    session.measure_in_rounds(seeds.get)
+    runs = [SimpleNamespace(priority=0, wildcards=Wildcards(fromdict={"run": name})) for name in seeds]
+    table = SimpleNamespace(priority=0, wildcards=Wildcards(fromdict={"table": "runs"}))
+    scheduler = object.__new__(Scheduler)
+    order = sorted([*runs, table], key=lambda job: scheduler.job_reward(job, {}), reverse=True)
+    assert order.pop(0) is table
+    names = [job.wildcards.run for job in order]
+    assert [seeds[name] for name in names] == [-1] * 8 + [2] * 8 + [10] * 8
+    orders = {tuple(name[0] for name in names[start : start + 8]) for start in (0, 8, 16)}
+    assert len(orders) == 3

@@ -101,6 +101,10 @@ class Plan:
         """Every run once, by name."""
         return {run.name: run for runs in self.experiments.values() for run in runs}
 
+    def seed_of(self, run: str) -> int | None:
+        """The seed of a run; None for what is none, such as traces recorded elsewhere."""
+        return self.runs[run].seed if run in self.runs else None
+
     @cached_property
     def profiled(self) -> set[str]:
         """Names of the runs that an experiment wants profiled."""
