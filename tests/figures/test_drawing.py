@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawing import artists_of, drawn_with, mixed, texts_of, values_of
+from matplotlib.lines import Line2D
 
 from anatomy.figures import FIGURES, _style
 from anatomy.tables import TABLES
@@ -219,3 +220,39 @@ def test_every_axis_is_named(name, make_table):
             or any(word.isalpha() for word in "".join(rows))
         )
         assert named
+
+
+def test_no_two_names_look_alike():
+    for number in range(1, 37):
+        looks = [(look["color"], look["marker"]) for look in _style.looks(range(number)).values()]
+        assert len(set(looks)) == number
+
+
+@pytest.mark.parametrize("length", [5, 20, 60])
+def test_a_legend_has_the_columns_that_it_has_room_for(length):
+    with _style.applied():
+        figure, _ = _style.panel_grid("Title", 1)
+        _style.finish(figure, "Note.", [Line2D([], [], label=f"{number} " + "m" * length) for number in range(7)], 3)
+        figure.draw_without_rendering()
+        (legend,) = figure.legends
+        box = legend.get_window_extent()
+        note = figure.texts[-1].get_window_extent()
+    assert box.y0 >= note.y1 - 1, "legend and note lie on one another"
+    assert box.x1 <= figure.bbox.x1 or length == 60
+    assert legend._ncols == {5: 3, 20: 1, 60: 1}[length]
+
+
+def test_many_curves_have_a_panel_each_and_the_others_in_grey(make_table):
+    names = ("metis", "random", "ldg", "hash")
+    table = make_table("convergence", partitioners=names, ranks=(2,))
+    figure, drawn = drawn_with("convergence", table)
+    labels = drawn["label"].nunique()
+    assert labels == 8
+    shown = [axes for axes in figure.axes if axes.axison]
+    assert len(shown) == labels
+    for axes, label in zip(shown, drawn.drop_duplicates("row").sort_values("row")["label"], strict=True):
+        assert axes.get_title(loc="left").split("\n")[-1] == label
+        others = [line for line in axes.lines if line.get_label() == "_line"]
+        assert len(others) == labels - 1
+        assert axes.get_xlim() == shown[0].get_xlim()
+        assert axes.get_ylim() == shown[0].get_ylim()

@@ -96,16 +96,20 @@ METADATA = {
 
 
 def looks(names: Iterable[Any]) -> dict[Any, dict[str, Any]]:
-    """Colour, mark and line of each name, as far apart in lightness as their number allows."""
+    """Colour, mark and line of each name, as far apart in lightness as their number allows.
+
+    No two look alike: where colours begin anew, marks and lines are shifted by one.
+    """
     names = list(names)
     steps = (len(PALETTE) - 2) / max(len(names) - 1, 1)
     found = {}
     for place, name in enumerate(names):
         colour = PALETTE[round(place * steps)] if len(names) < len(PALETTE) else PALETTE[place % len(PALETTE)]
+        shifted = place + place // len(PALETTE)
         found[name] = {
             "color": colour,
-            "marker": MARKERS[place % len(MARKERS)],
-            "linestyle": LINES[place % len(LINES)],
+            "marker": MARKERS[shifted % len(MARKERS)],
+            "linestyle": LINES[shifted % len(LINES)],
             "markeredgecolor": INK,
             "markeredgewidth": 0.4,
         }
@@ -160,8 +164,12 @@ def new_figure(width_in: float, height_in: float, title: str) -> Figure:
 
 
 def finish(figure: Figure, note: str, handles: Sequence[Artist] = (), ncols: int = 1) -> None:
-    """Make room below the axes for a legend and, under it, a note that says what n and the whiskers are."""
+    """Make room below the axes for a legend and, under it, a note that says what n and the whiskers are.
+
+    The legend has `ncols` columns, or as many as the figure has room for.
+    """
     width_in, height_in = figure.get_size_inches()
+    ncols = _columns_that_fit(figure, handles, ncols)
     lines = textwrap.wrap(note, int(width_in * 20), break_long_words=False)
     note_in = 0.11 * len(lines) + 0.06
     legend_in = 0.155 * math.ceil(len(handles) / ncols) + 0.04 if handles else 0.0
@@ -175,6 +183,17 @@ def finish(figure: Figure, note: str, handles: Sequence[Artist] = (), ncols: int
         anchor = (0.006, below_in / height_in)
         legend = figure.legend(handles=handles, loc="upper left", bbox_to_anchor=anchor, ncols=ncols, borderaxespad=0)
         legend.set_in_layout(False)
+
+
+def _columns_that_fit(figure: Figure, handles: Sequence[Artist], ncols: int) -> int:
+    """The most columns, up to `ncols`, with which a legend is not wider than its figure; at least one."""
+    for columns in range(ncols, 1, -1):
+        legend = figure.legend(handles=handles, ncols=columns)
+        width = legend.get_window_extent().width
+        legend.remove()
+        if width <= 0.99 * figure.bbox.width:
+            return columns
+    return 1
 
 
 def settle(figure: Figure) -> None:
@@ -212,9 +231,9 @@ def panel_rows(
     return figure, axes
 
 
-def panel_grid(title: str, count: int, height_in: float = 2.0) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` panels with their own axes: one at column width, more in two columns at full width."""
-    columns = min(count, 2)
+def panel_grid(title: str, count: int, height_in: float = 2.0, columns: int = 2) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels with their own axes: one at column width, more in `columns` at full width."""
+    columns = min(count, columns)
     rows = math.ceil(count / columns)
     figure = new_figure(COLUMN_WIDTH_IN if count == 1 else FULL_WIDTH_IN, 0.3 + rows * height_in, title)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)

@@ -1,5 +1,7 @@
 """How fast strategies learn: validation accuracy against the seconds of training that it took."""
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -27,9 +29,16 @@ CAPTION = """
 Accuracy on the validation nodes in percent (vertical) against the seconds of training until then (horizontal):
 slowest rank, evaluation excluded. Thin lines are single runs, one for each seed; the thick line of the same colour
 joins, epoch by epoch, the mean time and the mean accuracy over the seeds that reached it. Colour, mark and line tell
-the configurations apart. A dotted horizontal line, where there is one, is the accuracy to reach. Runs that failed
+the configurations apart; where there are more than six, each has a panel of its own, with the means of the others in
+grey. A dotted horizontal line, where there is one, is the accuracy to reach. Runs that failed
 before their first evaluation are named above their panel; those that failed later end with a cross.
 """
+
+MOST_LINES = 6
+"""Configurations whose curves can be told apart in one panel."""
+
+_TIME, _ACCURACY = "Training time (s)", "Validation accuracy (%)"
+_OTHERS = {"color": "#bbbbbb", "linewidth": 0.6}
 
 DRAWN = (*ROW, "mark", "seed", "epoch", "train_s", "value", "n", "failure")
 
@@ -60,21 +69,63 @@ def draw(table: pd.DataFrame, target: float | None = None) -> tuple[Figure, pd.D
     panels = by_panel(drawn)
     shown = drawn[drawn["mark"] != "failure"].sort_values(["panel", "row"], kind="stable")
     looks = _style.looks(dict.fromkeys(shown["label"]))
-    figure, axes = _style.panel_grid(TITLE, len(panels), height_in=2.2)
-    for cell, (panel, part) in zip(axes, panels, strict=True):
-        _style.head_panel(cell, panel, lost(part))
-        cell.set_xlabel("Training time (s)")
-        cell.set_ylabel("Validation accuracy (%)")
-        _draw_runs(cell, part, looks)
-        cell.set_xlim(left=0)
-        if target is not None:
-            cell.axhline(100 * target, color=_style.INK, linestyle=":", linewidth=0.9, label="_target")
-    handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
+    apart = max(len(_configurations(part)) for _, part in panels) > MOST_LINES
+    figure = _draw_apart(panels, looks, target) if apart else _draw_together(panels, looks, target)
+    handles = [] if apart else [Line2D([], [], label=label, **look) for label, look in looks.items()]
+    handles += [Line2D([], [], label="the others", **_OTHERS)] if apart else []
     if target is not None:
         handles.append(Line2D([], [], color=_style.INK, linestyle=":", label=f"target {100 * target:g} %"))
     words = note(drawn, "Thin: single seeds; thick: their mean per epoch")
-    _style.finish(figure, words, handles, ncols=1 if len(panels) == 1 else 3)
+    _style.finish(figure, words, handles, ncols=1 if len(panels) == 1 and not apart else 3)
     return figure, drawn
+
+
+def _configurations(part: pd.DataFrame) -> list[str]:
+    """What a panel has curves of, from the first row on."""
+    return list(part[part["mark"] != "failure"].sort_values("row", kind="stable")["label"].unique())
+
+
+def _draw_together(
+    panels: list[tuple[str, pd.DataFrame]], looks: dict[str, dict[str, Any]], target: float | None
+) -> Figure:
+    figure, axes = _style.panel_grid(TITLE, len(panels), height_in=2.2)
+    for cell, (panel, part) in zip(axes, panels, strict=True):
+        _style.head_panel(cell, panel, lost(part))
+        cell.set_xlabel(_TIME)
+        cell.set_ylabel(_ACCURACY)
+        _draw_runs(cell, part, looks)
+        cell.set_xlim(left=0)
+        _draw_target(cell, target)
+    return figure
+
+
+def _draw_apart(
+    panels: list[tuple[str, pd.DataFrame]], looks: dict[str, dict[str, Any]], target: float | None
+) -> Figure:
+    cells = [(panel, part, label) for panel, part in panels for label in _configurations(part) or [None]]
+    columns = 4
+    figure, axes = _style.panel_grid(TITLE, len(cells), height_in=1.25, columns=columns)
+    named: set[str] = set()
+    for place, (cell, (panel, part, label)) in enumerate(zip(axes, cells, strict=True)):
+        if panel not in named:
+            _style.head_panel(cell, panel, lost(part))
+            named.add(panel)
+        cell.set_title("\n".join(filter(None, [cell.get_title(loc="left"), label])))
+        cell.set_xlabel(_TIME if place + columns >= len(cells) else "")
+        cell.set_ylabel("Accuracy (%)" if place % columns == 0 else "")
+        for _, other in part[(part["mark"] == "mean") & (part["label"] != label)].groupby("label"):
+            (line,) = cell.plot(other["train_s"], other["value"], zorder=2, **_OTHERS)
+            _style.mark(line, "line")
+        _draw_runs(cell, part[part["label"] == label], looks)
+        cell.set_xlim(0, 1.05 * part["train_s"].max() if label else None)
+        cell.set_ylim(0, 1.05 * part["value"].max() if label else None)
+        _draw_target(cell, target)
+    return figure
+
+
+def _draw_target(axes: Axes, target: float | None) -> None:
+    if target is not None:
+        axes.axhline(100 * target, color=_style.INK, linestyle=":", linewidth=0.9, label="_target")
 
 
 def _draw_runs(axes: Axes, part: pd.DataFrame, looks: dict[str, dict]) -> None:
