@@ -54,8 +54,9 @@ OPTIONS: dict[str, Any] = {
         "measurements": {
             "type": "integer",
             "minimum": 1,
-            "default": 5,
-            "description": "Steps measured for each rank and batch size, of which the median counts.",
+            "default": 15,
+            "description": "Steps measured for each rank and batch size, of which the median counts; with few, equal "
+            "ranks get unequal shares by chance.",
         },
         "max_growth": {
             "type": "number",
