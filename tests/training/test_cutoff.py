@@ -79,36 +79,47 @@ def be_uneven_rank(rank: int, num_ranks: int, jobs) -> None:
 
 @pytest.fixture(scope="module")
 def trained(small, run_ranks, tmp_path_factory):
-    """With a slow rank, under several shares, in 2 ranks, and in 3 of which one has no seed nodes."""
+    """With a slow rank, under several shares, with and without prefetching, in 2 ranks, and in 3 of which one has no
+    seed nodes."""
     folder = tmp_path_factory.mktemp("cutoff")
     made = {
-        (ranks, share): job_for(
+        (ranks, share, prefetch): job_for(
             small,
-            folder / f"{ranks}-{share}",
+            folder / f"{ranks}-{share}-{prefetch}",
             method="minibatch",
             ranks=ranks,
             strategy={
                 "epochs": 2,
                 "batch_size": 32,
+                "prefetch": prefetch,
                 "gradients": {"policy": "cutoff", "share": share, "micro_batches": 4},
             },
         )
         for ranks in (2, 3)
         for share in (0.3, 1.0)
+        for prefetch in (0, 2)
     }
     for ranks in (2, 3):
         run_ranks(ranks, [job for key, job in made.items() if key[0] == ranks], be_uneven_rank)
     return made
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_a_slow_rank_is_cut_off_and_all_have_the_same_weights(trained, ranks):
-    epochs = {share: pd.read_parquet(trained[ranks, share].out / "epochs.parquet") for share in (0.3, 1.0)}
+def test_a_slow_rank_is_cut_off_and_all_have_the_same_weights(trained, ranks, prefetch):
+    epochs = {share: pd.read_parquet(trained[ranks, share, prefetch].out / "epochs.parquet") for share in (0.3, 1.0)}
     done, whole = (epochs[share].groupby("rank").train_nodes.sum() for share in (0.3, 1.0))
     assert 0 < done[SLOW_RANK] < whole[SLOW_RANK]
     assert done.sum() < whole.sum()
     assert np.isfinite(epochs[0.3].loss).all()
     assert epochs[0.3].groupby("epoch").loss.nunique().eq(1).all()
+    cut = trained[ranks, 0.3, prefetch]
     for rank in range(ranks):
-        for name, value in trained[ranks, 0.3].weights(rank).items():
-            assert torch.equal(value, trained[ranks, 0.3].weights(0)[name])
+        for name, value in cut.weights(rank).items():
+            assert torch.equal(value, cut.weights(0)[name])
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_where_nobody_is_cut_off_prefetching_changes_nothing(trained, ranks):
+    plain, ahead = (trained[ranks, 1.0, prefetch] for prefetch in (0, 2))
+    assert ahead.metrics()["weights_sha256"] == plain.metrics()["weights_sha256"]
