@@ -224,7 +224,9 @@ def test_every_axis_is_named(name, make_table):
 
 def test_no_two_names_look_alike():
     for number in range(1, 37):
-        looks = [(look["color"], look["marker"]) for look in _style.looks(range(number)).values()]
+        looks = [
+            (look["color"], look["marker"], look["markerfacecolor"]) for look in _style.looks(range(number)).values()
+        ]
         assert len(set(looks)) == number
 
 

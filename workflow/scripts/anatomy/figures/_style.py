@@ -98,20 +98,22 @@ METADATA = {
 def looks(names: Iterable[Any]) -> dict[Any, dict[str, Any]]:
     """Colour, mark and line of each name, as far apart in lightness as their number allows.
 
-    No two look alike: where colours begin anew, marks and lines are shifted by one.
+    No two look alike, in grey either: where colours begin anew, marks are hollow, and then another one's.
     """
     names = list(names)
     steps = (len(PALETTE) - 2) / max(len(names) - 1, 1)
     found = {}
     for place, name in enumerate(names):
         colour = PALETTE[round(place * steps)] if len(names) < len(PALETTE) else PALETTE[place % len(PALETTE)]
-        shifted = place + place // len(PALETTE)
+        begun_anew = place // len(PALETTE)
+        hollow = begun_anew % 2 == 1
         found[name] = {
             "color": colour,
-            "marker": MARKERS[shifted % len(MARKERS)],
-            "linestyle": LINES[shifted % len(LINES)],
-            "markeredgecolor": INK,
-            "markeredgewidth": 0.4,
+            "marker": MARKERS[(place + begun_anew // 2) % len(MARKERS)],
+            "linestyle": LINES[(place + begun_anew) % len(LINES)],
+            "markerfacecolor": "white" if hollow else colour,
+            "markeredgecolor": colour if hollow else INK,
+            "markeredgewidth": 0.8 if hollow else 0.4,
         }
     return found
 
