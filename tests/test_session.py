@@ -42,7 +42,6 @@ def test_second_study_is_refused_until_the_first_is_gone_however_it_went(tmp_pat
     code = f"""
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from anatomy import session
 session.hold(Path({str(tmp_path)!r}))
 print("held", flush=True)

@@ -6,7 +6,7 @@ trains GraphSAGE 2 x 64 on two parts of a power-law block model of 20,000 nodes,
 under each condition in turn, for `--rounds` rounds. The time for which a rank does not wait for others is `wall_s -
 blocked_s`; the table has it for rank 0, which is disturbed, over what it is without a condition: the median over all
 epochs after the first. Under `slow-…` it should be the factor. Under `share-…` it is one over the share for a rank that
-always computes: threads of the transport take of the share too, and while a rank waits it saves some up.
+always computes: threads of the transport take of the share too, and a rank that waits takes nothing of it.
 """
 
 import argparse

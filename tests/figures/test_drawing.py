@@ -228,6 +228,8 @@ def test_no_two_names_look_alike():
             (look["color"], look["marker"], look["markerfacecolor"]) for look in _style.looks(range(number)).values()
         ]
         assert len(set(looks)) == number
+        in_grey = [(marker, face == "white") for _, marker, face in looks]
+        assert len(set(in_grey)) >= min(number, 12)
 
 
 @pytest.mark.parametrize("length", [5, 20, 60])
@@ -258,3 +260,20 @@ def test_many_curves_have_a_panel_each_and_the_others_in_grey(make_table):
         assert len(others) == labels - 1
         assert axes.get_xlim() == shown[0].get_xlim()
         assert axes.get_ylim() == shown[0].get_ylim()
+
+
+def test_panels_of_many_curves_begin_a_row_each_under_their_own_head(make_table):
+    """One of them has nothing but runs that failed."""
+    table = make_table("convergence", partitioners=("metis", "random", "ldg", "hash"), ranks=(2,))
+    lost = table.groupby("run").head(1).head(1)
+    lost = lost.assign(run="lost", graph="a", status="time limit", train_s=np.nan, val_accuracy=np.nan, epoch=pd.NA)
+    figure, drawn = drawn_with("convergence", mixed(table, lost))
+    heads = [axes for axes in figure.axes if any(panel.split(":")[0] in texts(axes) for panel in set(drawn["panel"]))]
+    assert len(heads) == drawn["panel"].nunique() == 2
+    assert all(axes.get_subplotspec().is_first_col() for axes in heads)
+    assert "time limit" in texts(heads[0])
+
+
+def texts(axes) -> str:
+    """The title of axes."""
+    return axes.get_title(loc="left")

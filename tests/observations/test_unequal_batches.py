@@ -9,6 +9,9 @@ def test_what_is_won_back_is_of_what_equal_batches_waste(planted, verdict_on):
     table = planted.table("unequal_batches_use_fast_ranks", holds=True)
     estimate = verdict_on("unequal_batches_use_fast_ranks", table).estimate
     assert estimate == pytest.approx((1 / 100 - 1 / 140) / (1 / 100 - 1 / 150), abs=0.1)
+    # Were the rank 4 times slower, 10 ms in place of 5 would be computing for 5/3 ms, which 2 ranks could do in 8/3.
+    slower = verdict_on("unequal_batches_use_fast_ranks", table, {"factor": 4})
+    assert slower.estimate == pytest.approx((1 / 100 - 1 / 140) / (4 * 5e-3 / 3 - 8e-3 / 3), abs=0.1)
 
 
 @pytest.mark.parametrize(("won_back", "verdict"), [(1.0, SUPPORTED), (0.2, NOT_SUPPORTED)])

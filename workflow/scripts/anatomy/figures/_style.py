@@ -98,7 +98,8 @@ METADATA = {
 def looks(names: Iterable[Any]) -> dict[Any, dict[str, Any]]:
     """Colour, mark and line of each name, as far apart in lightness as their number allows.
 
-    No two look alike, in grey either: where colours begin anew, marks are hollow, and then another one's.
+    Up to twelve differ in grey too: where colours begin anew, marks are hollow. After that marks are shifted, so that
+    no two are alike in colour, mark and filling.
     """
     names = list(names)
     steps = (len(PALETTE) - 2) / max(len(names) - 1, 1)

@@ -1,5 +1,7 @@
 """How fast strategies learn: validation accuracy against the seconds of training that it took."""
 
+import math
+from itertools import islice
 from typing import Any
 
 import pandas as pd
@@ -30,14 +32,15 @@ Accuracy on the validation nodes in percent (vertical) against the seconds of tr
 slowest rank, evaluation excluded. Thin lines are single runs, one for each seed; the thick line of the same colour
 joins, epoch by epoch, the mean time and the mean accuracy over the seeds that reached it. Colour, mark and line tell
 the configurations apart; where there are more than six, each has a panel of its own, with the means of the others in
-grey. A dotted horizontal line, where there is one, is the accuracy to reach. Runs that failed
-before their first evaluation are named above their panel; those that failed later end with a cross.
+grey. A dotted horizontal line, where there is one, is the accuracy to reach. Runs that failed before their first
+evaluation are named above their panel; those that failed later end with a cross.
 """
 
 MOST_LINES = 6
 """Configurations whose curves can be told apart in one panel."""
 
 _TIME, _ACCURACY = "Training time (s)", "Validation accuracy (%)"
+_COLUMNS = 4
 _OTHERS = {"color": "#bbbbbb", "linewidth": 0.6}
 
 DRAWN = (*ROW, "mark", "seed", "epoch", "train_s", "value", "n", "failure")
@@ -71,8 +74,8 @@ def draw(table: pd.DataFrame, target: float | None = None) -> tuple[Figure, pd.D
     looks = _style.looks(dict.fromkeys(shown["label"]))
     apart = max(len(_configurations(part)) for _, part in panels) > MOST_LINES
     figure = _draw_apart(panels, looks, target) if apart else _draw_together(panels, looks, target)
-    handles = [] if apart else [Line2D([], [], label=label, **look) for label, look in looks.items()]
-    handles += [Line2D([], [], label="the others", **_OTHERS)] if apart else []
+    named = {"the others": _OTHERS} if apart else looks
+    handles = [Line2D([], [], label=label, **look) for label, look in named.items()]
     if target is not None:
         handles.append(Line2D([], [], color=_style.INK, linestyle=":", label=f"target {100 * target:g} %"))
     words = note(drawn, "Thin: single seeds; thick: their mean per epoch")
@@ -102,24 +105,27 @@ def _draw_together(
 def _draw_apart(
     panels: list[tuple[str, pd.DataFrame]], looks: dict[str, dict[str, Any]], target: float | None
 ) -> Figure:
-    cells = [(panel, part, label) for panel, part in panels for label in _configurations(part) or [None]]
-    columns = 4
-    figure, axes = _style.panel_grid(TITLE, len(cells), height_in=1.25, columns=columns)
-    named: set[str] = set()
-    for place, (cell, (panel, part, label)) in enumerate(zip(axes, cells, strict=True)):
-        if panel not in named:
-            _style.head_panel(cell, panel, lost(part))
-            named.add(panel)
-        cell.set_title("\n".join(filter(None, [cell.get_title(loc="left"), label])))
-        cell.set_xlabel(_TIME if place + columns >= len(cells) else "")
-        cell.set_ylabel("Accuracy (%)" if place % columns == 0 else "")
-        for _, other in part[(part["mark"] == "mean") & (part["label"] != label)].groupby("label"):
-            (line,) = cell.plot(other["train_s"], other["value"], zorder=2, **_OTHERS)
-            _style.mark(line, "line")
-        _draw_runs(cell, part[part["label"] == label], looks)
-        cell.set_xlim(0, 1.05 * part["train_s"].max() if label else None)
-        cell.set_ylim(0, 1.05 * part["value"].max() if label else None)
-        _draw_target(cell, target)
+    """Each panel as rows of cells, one for each of its configurations, or an empty one where it has none."""
+    rows = [math.ceil(max(1, len(_configurations(part))) / _COLUMNS) for _, part in panels]
+    figure, axes = _style.panel_grid(TITLE, _COLUMNS * sum(rows), height_in=1.25, columns=_COLUMNS)
+    unused = iter(axes)
+    for (panel, part), count in zip(panels, rows, strict=True):
+        cells = list(islice(unused, _COLUMNS * count))
+        _style.head_panel(cells[0], panel, lost(part))
+        labels = _configurations(part)
+        for cell in cells[max(1, len(labels)) :]:
+            cell.set_axis_off()
+        for place, (cell, label) in enumerate(zip(cells, labels, strict=False)):
+            cell.set_title("\n".join(filter(None, [cell.get_title(loc="left"), label])))
+            cell.set_xlabel(_TIME if place + _COLUMNS >= len(labels) else "")
+            cell.set_ylabel("Accuracy (%)" if place % _COLUMNS == 0 else "")
+            for _, other in part[(part["mark"] == "mean") & (part["label"] != label)].groupby("label"):
+                (line,) = cell.plot(other["train_s"], other["value"], zorder=2, **_OTHERS)
+                _style.mark(line, "line")
+            _draw_runs(cell, part[part["label"] == label], looks)
+            cell.set_xlim(0, 1.05 * part["train_s"].max())
+            cell.set_ylim(0, 1.05 * part["value"].max())
+            _draw_target(cell, target)
     return figure
 
 
